@@ -1,0 +1,55 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
+
+.PHONY: demo test lint format bench docs clean data setup
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: setup data ## Compare the four schemes on real images and write a report (about a minute)
+	$(BIN)/airfl run demo --out runs/demo --force
+
+test: setup data ## Run all checks: lint, types, layers, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2 -q
+
+lint: setup ## Lint, types and layer order only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup data ## Time a few rounds of the paper's experiment and extrapolate
+	$(BIN)/python -m benchmarks.paper_rounds
+
+docs: setup ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+# The environment is made once; a change of the lock or of the project's metadata makes it anew.
+setup: $(VENV)/.installed
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { apt-get update && apt-get install -y python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Fashion-MNIST from the Debian package where that can be installed; otherwise airfl looks in its cache or downloads it.
+data:
+	@test -f $(DATA) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	  || { apt-get update -qq && apt-get install -y -qq dataset-fashion-mnist >/dev/null; } \
+	  || echo "could not install the Debian package dataset-fashion-mnist; airfl will look elsewhere"
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

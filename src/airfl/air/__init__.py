@@ -1,0 +1,7 @@
+"""The uplink: from clipped updates to the base station's estimate of their sum."""
+
+from airfl.air.equivalent import EquivalentUplink
+from airfl.air.signal import SignalUplink
+from airfl.air.uplink import Reception, Uplink
+
+__all__ = ["EquivalentUplink", "Reception", "SignalUplink", "Uplink"]

@@ -1,0 +1,67 @@
+"""The uplink with every antenna and symbol simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from airfl.air.uplink import Reception
+from airfl.devices.engine import UpdateBlock
+from airfl.randomness import complex_normal, stream
+
+#: Symbols whose noise is drawn from one keyed stream; fixed, so that the draw does not depend on the chunk size.
+NOISE_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class SignalUplink:
+    """y_j = Σ_i h_i s_i Δ̄_ij + n_j with n_j ~ CN(0, σ² I_m), and the base station takes Re(wᴴ y_j).
+
+    Symbols are worked off in chunks: beside the updates themselves, memory is m × chunk complex numbers.
+
+    Attributes:
+        chunk_symbols: symbols held at a time, rounded up to whole noise blocks.
+    """
+
+    seed: int
+    trials: tuple[int, ...]
+    chunk_symbols: int = 4 * NOISE_BLOCK
+
+    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
+        """See ``Uplink.receive``."""
+        sent = torch.empty(*reception.gains.shape, dim)
+        for block in blocks:
+            sent[block.trial.cpu(), block.slot.cpu()] = block.updates.to("cpu", torch.float32)
+            device = block.updates.device
+        return torch.stack([self._trial(row, sent[row], reception) for row in range(len(self.trials))]).to(device)
+
+    def _trial(self, row: int, sent: torch.Tensor, reception: Reception) -> torch.Tensor:
+        assert reception.channels is not None
+        assert reception.tx_scaling is not None
+        assert reception.combiner is not None
+        paths = reception.channels[row].mT * reception.tx_scaling[row]  # h_i s_i as columns, [m, K]
+        combiner = reception.combiner[row]
+        blocks_per_chunk = max(1, -(-self.chunk_symbols // NOISE_BLOCK))
+        size = blocks_per_chunk * NOISE_BLOCK
+        parts = []
+        for start in range(0, sent.shape[1], size):
+            symbols = sent[:, start : start + size].to(torch.complex128)
+            received = paths @ symbols
+            received += self._noise(row, start, received.shape, reception)
+            parts.append((combiner.conj() @ received).real)
+        return torch.cat(parts).to(torch.float32)
+
+    def _noise(self, row: int, start: int, shape: torch.Size, reception: Reception) -> torch.Tensor:
+        first, count = start // NOISE_BLOCK, -(-shape[1] // NOISE_BLOCK)
+        draws = [
+            complex_normal(
+                stream(self.seed, "antenna-noise", self.trials[row], reception.round_index, number),
+                (shape[0], NOISE_BLOCK),
+            )
+            for number in range(first, first + count)
+        ]
+        unit = torch.from_numpy(np.concatenate(draws, axis=1)[:, : shape[1]])
+        return unit.mul_(reception.noise_power**0.5)

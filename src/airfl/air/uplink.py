@@ -1,0 +1,42 @@
+"""What an uplink is given for one round, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from airfl.devices.engine import UpdateBlock
+
+
+@dataclass(frozen=True)
+class Reception:
+    """The transceiver setting of one round, for all trials.
+
+    Attributes:
+        round_index: t.
+        gains: wᴴ h_i s_i, [trials, K], complex128.
+        noise_var: v = ‖w‖² σ²/2, the noise variance per real coordinate, [trials], float64.
+        noise_power: σ², whole complex power per antenna.
+        channels: h_i of the active devices, [trials, K, m], complex128; None over an ideal channel.
+        tx_scaling: s_i, [trials, K], complex128; None over an ideal channel.
+        combiner: w, [trials, m], complex128; None over an ideal channel.
+    """
+
+    round_index: int
+    gains: torch.Tensor
+    noise_var: torch.Tensor
+    noise_power: float
+    channels: torch.Tensor | None = None
+    tx_scaling: torch.Tensor | None = None
+    combiner: torch.Tensor | None = None
+
+
+class Uplink(Protocol):
+    """Turns blocks of clipped updates into estimates of their sums."""
+
+    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
+        """Return Δ̂, [trials, d], float32."""
+        ...

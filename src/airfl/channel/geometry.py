@@ -1,0 +1,32 @@
+"""Where the devices are, and how much of their power arrives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+SPEED_OF_LIGHT_M_S = 299_792_458.0
+
+
+def path_gain(distance_m: np.ndarray | float, carrier_hz: float) -> np.ndarray:
+    """Free-space power gain Λ = (c_l / (4π f r))² (paper, Sec. V-A).
+
+    Args:
+        distance_m: r, any shape, metres.
+        carrier_hz: f.
+    """
+    return (SPEED_OF_LIGHT_M_S / (4.0 * math.pi * carrier_hz * np.asarray(distance_m, dtype=np.float64))) ** 2
+
+
+def disk_drop(
+    generator: np.random.Generator, num_devices: int, radius_m: float, min_distance_m: float, common: bool
+) -> np.ndarray:
+    """Distances r = R·√U(0, 1) of devices dropped uniformly on a disk, metres, shape [num_devices].
+
+    Args:
+        common: draw one distance and give it to every device (what the authors' results did).
+    """
+    uniform = generator.random(1 if common else num_devices)
+    distances = np.maximum(radius_m * np.sqrt(uniform), min_distance_m)
+    return np.broadcast_to(distances, (num_devices,)).copy()

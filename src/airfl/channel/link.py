@@ -1,0 +1,114 @@
+"""The uplink's channel law, drawn for any trial and round on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from airfl.channel import fading, geometry
+from airfl.channel.noise import noise_power_w
+from airfl.channel.traces import read_trace
+from airfl.config import Config
+from airfl.randomness import stream
+
+
+@dataclass(frozen=True)
+class Link:
+    """y_j = Σ_i h_i x_ij + n_j with n_j ~ CN(0, σ² I_m); h_i = √Λ_i · fading, constant within a round.
+
+    Attributes:
+        trials: trial numbers this object answers for, in order.
+        distances_m: [trials, devices]; None for measured traces.
+        noise_power: σ², the whole complex power per antenna, watts.
+    """
+
+    config: Config
+    trials: tuple[int, ...]
+    noise_power: float
+    distances_m: np.ndarray | None
+    _amplitude: np.ndarray | None = field(repr=False)
+    _direct: np.ndarray | None = field(repr=False)
+    _roots: tuple[np.ndarray | None, np.ndarray | None] = field(repr=False)
+    _trace: np.ndarray | None = field(repr=False)
+
+    @property
+    def weakest_path_gain(self) -> float:
+        """Λ_min, the path gain at the cell edge: what the paper's worst-case SNR P·Λ_min/σ² refers to."""
+        return float(geometry.path_gain(self.config.channel.cell_radius_m, self.config.channel.carrier_hz))
+
+    def channels(self, rounds: Sequence[int]) -> np.ndarray:
+        """Channels of all devices, shape [trials, rounds, devices, antennas], complex128."""
+        return np.stack([np.stack([self._draw(index, t) for t in rounds]) for index in range(len(self.trials))])
+
+    def active(self, rounds: Sequence[int]) -> np.ndarray:
+        """Who transmits: sorted indices of the K active devices, shape [trials, rounds, K].
+
+        K of n are drawn uniformly without replacement, afresh in every round.
+        """
+        system = self.config.system
+        n, k = system.num_devices, system.num_active
+        if k == n:
+            return np.broadcast_to(np.arange(n), (len(self.trials), len(rounds), n)).copy()
+        return np.stack(
+            [
+                np.stack(
+                    [
+                        np.sort(stream(system.seed, "participation", trial, t).choice(n, k, replace=False))
+                        for t in rounds
+                    ]
+                )
+                for trial in self.trials
+            ]
+        )
+
+    def _draw(self, index: int, round_index: int) -> np.ndarray:
+        trial = self.trials[index]
+        if self._trace is not None:
+            measured: np.ndarray = self._trace[trial if self._trace.shape[0] > 1 else 0, round_index]
+            return measured
+        assert self._amplitude is not None
+        system, channel = self.config.system, self.config.channel
+        generator = stream(system.seed, "fading", trial, round_index)
+        draw = fading.scattered(generator, system.num_devices, system.num_antennas, *self._roots)
+        if self._direct is not None:
+            draw = fading.rician(self._direct[index], draw, 10.0 ** (channel.rician_k_db / 10.0))
+        channels: np.ndarray = self._amplitude[index][:, None] * draw
+        return channels
+
+
+def open_link(config: Config, trials: Sequence[int]) -> Link:
+    """Draw what is fixed for a trial (positions, line of sight) and prepare what is drawn per round."""
+    system, channel = config.system, config.channel
+    noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
+    if channel.fading == "trace":
+        trace = read_trace(
+            channel.trace_file or "", max(trials) + 1, system.rounds, system.num_devices, system.num_antennas
+        )
+        return Link(config, tuple(trials), noise, None, None, None, (None, None), trace)
+
+    distances = np.stack(
+        [
+            geometry.disk_drop(
+                stream(system.seed, "positions", trial),
+                system.num_devices,
+                channel.cell_radius_m,
+                channel.min_distance_m,
+                channel.distance == "common",
+            )
+            for trial in trials
+        ]
+    )
+    direct = None
+    if channel.fading == "rician":
+        shape = (system.num_devices, system.num_antennas)
+        direct = np.stack([fading.line_of_sight(stream(system.seed, "line-of-sight", t), *shape) for t in trials])
+    roots = (
+        fading.correlation_root(system.num_antennas, channel.antenna_correlation)
+        if channel.antenna_correlation
+        else None,
+        fading.correlation_root(system.num_devices, channel.device_correlation) if channel.device_correlation else None,
+    )
+    amplitude = np.sqrt(geometry.path_gain(distances, channel.carrier_hz))
+    return Link(config, tuple(trials), noise, distances, amplitude, direct, roots, None)

@@ -1,0 +1,164 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from airfl.errors import DivergedError, InputError
+from airfl.privacy import BudgetError, PrivacyError
+
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+app = typer.Typer(
+    help="Federated learning over the air, with differential privacy paid by the radio channel.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines, on the last line.")]
+
+
+def main() -> None:
+    """Entry point: errors become one sentence and an exit code."""
+    sys.path.insert(0, "")  # so that package.module:callable finds the user's own files
+    try:
+        app()
+    except (InputError, PrivacyError) as error:
+        _fail(error, EXIT_BAD_INPUT)
+    except BudgetError as error:
+        _fail(error, EXIT_BUDGET)
+    except DivergedError as error:
+        _fail(error, EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", EXIT_INTERRUPTED)
+
+
+@app.command()
+def run(
+    source: Annotated[str, typer.Argument(metavar="PRESET|FILE", help="A preset's name or a TOML file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
+    ] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help="Run this scheme; may be repeated.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
+    out: Annotated[str | None, typer.Option(help="Output folder; default runs/NAME-TIME.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train, account and report: every scheme of a preset or file."""
+    from airfl import config as configuration
+    from airfl import report, runs
+    from airfl.report.console import RunProgress, print_result
+
+    overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
+    flags = {"scheme.names": scheme, "system.trials": trials, "engine.device": device}
+    overrides.update({key: value for key, value in flags.items() if value is not None})
+    config = configuration.read(source, overrides)
+    folder = runs.prepare_folder(out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}", force)
+    with RunProgress(config) as progress:
+        result = runs.run(config, progress=progress)
+    result = runs.save(result, folder)
+    page = report.write_report(result, folder)
+    if as_json:
+        print(json.dumps(result.summary, allow_nan=False))
+    else:
+        print_result(result, page)
+    for entry in result.schemes.values():
+        if entry.status == "interrupted":
+            _fail(f"interrupted; what was recorded is in {folder}", EXIT_INTERRUPTED)
+        if entry.status == "refused":
+            raise BudgetError(entry.message)
+        if entry.status == "diverged":
+            raise DivergedError(f"{entry.message}; what was recorded is in {folder}")
+
+
+@app.command()
+def epsilon(
+    clip_norm: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
+    noise_var: Annotated[float | None, typer.Option(help="v, noise variance per real coordinate of the sum.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T.")] = None,
+    delta: Annotated[float, typer.Option(help="δ.")] = 1e-5,
+    participation: Annotated[float, typer.Option(help="r; below 1: K of n are drawn each round.")] = 1.0,
+    neighbours: Annotated[str | None, typer.Option(help="add-remove or replace.")] = None,
+    observer: Annotated[str, typer.Option(help="model, models or base-station.")] = "model",
+    accountant: Annotated[str, typer.Option(help="A name, or all.")] = "all",
+    ledger: Annotated[str | None, typer.Option(help="ledger.json of a finished run, in place of c, v and T.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="Which scheme of the ledger file; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What ε does this noise give? For a what-if question or a finished run's ledger."""
+    from airfl import privacy, runs
+    from airfl.report.console import print_epsilon
+
+    if ledger is not None:
+        found = runs.read_ledgers(ledger, scheme)
+        # The promise is what people ask about: the private scheme unless another one is named.
+        scheme = "airfl-dp" if "airfl-dp" in found else next(iter(found), None)
+        ledgers = found[scheme] if scheme else []
+    else:
+        missing = [
+            f"--{name}"
+            for name, value in (("clip-norm", clip_norm), ("noise-var", noise_var), ("rounds", rounds))
+            if value is None
+        ]
+        if clip_norm is None or noise_var is None or rounds is None:
+            raise InputError(f"{', '.join(missing)} missing; give --clip-norm, --noise-var and --rounds, or --ledger")
+        ledgers = [privacy.what_if_ledger(clip_norm, noise_var, rounds, participation)]
+    answers = privacy.compare(ledgers, delta, neighbours, observer, accountant)
+    if as_json:
+        print(json.dumps({"scheme": scheme, "accountants": answers}, allow_nan=False))
+    else:
+        print_epsilon(answers)
+
+
+@app.command()
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Show this preset's TOML.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a configuration file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the presets, show one, or print the JSON schema."""
+    from airfl import config as configuration
+    from airfl.report.console import print_presets
+
+    if schema:
+        print(json.dumps(configuration.json_schema(), indent=1))
+    elif name is not None:
+        text = configuration.preset_text(name)
+        print(json.dumps(configuration.preset(name).to_mapping()) if as_json else text)
+    else:
+        known = {item: configuration.preset_text(item) for item in configuration.preset_names()}
+        if as_json:
+            print(json.dumps({"presets": {item: configuration.preset(item).to_mapping() for item in known}}))
+        else:
+            print_presets(known)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What is installed, which data are found, which devices and threads there are."""
+    from airfl.report.console import print_doctor
+    from airfl.runs.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print(json.dumps(findings))
+    else:
+        print_doctor(findings)
+
+
+def _fail(problem: object, code: int) -> None:
+    print(f"airfl: {problem}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()

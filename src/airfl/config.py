@@ -1,0 +1,348 @@
+"""One frozen, validated description of a run: TOML in, TOML out, ``section.key=value`` overrides, presets.
+
+Every quantity carries its unit in its name (``_w``, ``_hz``, ``_m``, ``_db``). Three pairs of keys say the same
+thing in two ways, and exactly one of each pair may be given: ``local_epochs | local_steps``,
+``clip_norm | clip_factor`` (c² = clip_factor · d) and ``epsilon | epsilon_tilde`` (ε = ε̃ · √d).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from airfl.errors import InputError
+
+#: Keys of which one replaces the other when an override names it.
+EXCLUSIVE_KEYS = (
+    ("learning", "local_epochs", "local_steps"),
+    ("learning", "clip_norm", "clip_factor"),
+    ("privacy", "epsilon", "epsilon_tilde"),
+)
+
+SchemeName = Literal["fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp"]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown keys, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    pairs: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    @model_validator(mode="after")
+    def _at_most_one_of_each_pair(self) -> Self:
+        for first, second in self.pairs:
+            if getattr(self, first) is not None and getattr(self, second) is not None:
+                raise ValueError(f"`{first}` and `{second}` say the same thing; give one of them")
+        return self
+
+
+class System(Section):
+    """Who takes part, and how often the experiment is repeated."""
+
+    seed: int = Field(0, ge=0, description="All randomness follows from it.")
+    trials: int = Field(1, ge=1, description="Monte Carlo repetitions: new positions, fading, data split, noise.")
+    num_devices: int = Field(50, ge=1, description="n")
+    num_antennas: int = Field(100, ge=1, description="m, at the base station")
+    participation: float = Field(1.0, gt=0, le=1, description="r; K = r·n devices are drawn each round")
+    rounds: int = Field(50, ge=1, description="T")
+
+    @property
+    def num_active(self) -> int:
+        """K, the number of devices that transmit in a round."""
+        return max(1, round(self.participation * self.num_devices))
+
+
+class Learning(Section):
+    """What is learnt, from what, and how."""
+
+    dataset: str = Field("fashion-mnist", description="fashion-mnist, idx, digits, or package.module:callable")
+    data_dir: str | None = Field(None, description="Folder with the four IDX files; default: cache, then system.")
+    split: Literal["pooled", "standard"] = Field(
+        "standard", description="pooled: all images, split on each device; standard: the data set's own test part"
+    )
+    test_fraction: float = Field(0.25, gt=0, lt=1, description="Held-out part on each device when split = pooled.")
+    partition: Literal["iid", "classes", "dirichlet"] = "iid"
+    samples_per_device: int | None = Field(None, ge=1, description="s of `n devices × s samples`; iid only.")
+    classes_per_device: int = Field(2, ge=1, description="k, for partition = classes")
+    dirichlet_alpha: float = Field(0.5, gt=0, description="α, for partition = dirichlet")
+    model: str = Field("paper-cnn", description="paper-cnn, small-cnn, mlp, softmax, or package.module:callable")
+    local_epochs: int | None = Field(None, ge=1)
+    local_steps: int | None = Field(None, ge=1)
+    batch_size: int = Field(10, ge=1)
+    drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
+    learning_rate: float = Field(0.005, gt=0, description="η, of the local steps")
+    server_step: float = Field(1.0, gt=0, description="η_g")
+    clip_norm: float | None = Field(None, gt=0, description="c")
+    clip_factor: float | None = Field(None, gt=0, description="c² / d")
+    domain_diameter: float | None = Field(None, gt=0, description="D; the model is projected on this ball if given.")
+
+    pairs: ClassVar = (("local_epochs", "local_steps"), ("clip_norm", "clip_factor"))
+
+    @model_validator(mode="after")
+    def _one_of_each_is_given(self) -> Self:
+        if self.local_epochs is None and self.local_steps is None:
+            raise ValueError("give `local_epochs` or `local_steps`")
+        if self.clip_norm is None and self.clip_factor is None:
+            raise ValueError("give `clip_norm` or `clip_factor`")
+        if self.samples_per_device is not None and self.partition != "iid":
+            raise ValueError('`samples_per_device` goes with partition = "iid"')
+        return self
+
+    def clip_norm_for(self, dim: int) -> float:
+        """Return c for a model with ``dim`` parameters."""
+        return self.clip_norm if self.clip_norm is not None else math.sqrt((self.clip_factor or 0.0) * dim)
+
+
+class Channel(Section):
+    """Geometry, fading, receiver noise and transmit power."""
+
+    fading: Literal["rayleigh", "rician", "trace"] = "rayleigh"
+    trace_file: str | None = Field(None, description="npz with `channels` [(trials,) rounds, devices, antennas]")
+    distance: Literal["per-device", "common"] = Field(
+        "per-device", description="common: one distance for all devices of a trial"
+    )
+    cell_radius_m: float = Field(1000.0, gt=0)
+    min_distance_m: float = Field(1.0, gt=0)
+    carrier_hz: float = Field(2.4e9, gt=0)
+    rician_k_db: float = Field(6.0, description="Line-of-sight to scattered power, for fading = rician")
+    antenna_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of R_ij = ρ^|i−j| between antennas")
+    device_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of the same between devices")
+    power_w: float = Field(2e-3, gt=0, description="P, mean transmit power per symbol and device")
+    noise_density_dbm_hz: float = -173.0
+    bandwidth_hz: float = Field(20e6, gt=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.fading == "trace") != (self.trace_file is not None):
+            raise ValueError('`trace_file` and fading = "trace" go together')
+        if self.min_distance_m > self.cell_radius_m:
+            raise ValueError("`min_distance_m` must not exceed `cell_radius_m`")
+        return self
+
+
+class Privacy(Section):
+    """The promise: how much, to whom, and who does the arithmetic."""
+
+    epsilon: float | None = Field(None, gt=0)
+    epsilon_tilde: float | None = Field(None, gt=0, description="ε / √d")
+    delta: float = Field(1e-5, gt=0, lt=1)
+    neighbours: Literal["auto", "add-remove", "replace"] = Field(
+        "auto", description="auto: replace when K of n are drawn, else add-remove"
+    )
+    accountant: Literal["gaussian", "paper"] = Field("gaussian", description="Who books the budget.")
+    smoothness: float | None = Field(None, gt=0, description="L, an assumption that you state")
+
+    pairs: ClassVar = (("epsilon", "epsilon_tilde"),)
+
+    def epsilon_for(self, dim: int) -> float | None:
+        """Return the plain ε of the budget for a model with ``dim`` parameters, or None when there is no budget."""
+        return self.epsilon_tilde * math.sqrt(dim) if self.epsilon_tilde is not None else self.epsilon
+
+
+class SchemeSection(Section):
+    """Which schemes to run, and the parts they are joined from."""
+
+    names: tuple[SchemeName, ...] = Field(("airfl-dp",), min_length=1)
+    combiner: Literal["zero-forcing"] = "zero-forcing"
+    combiner_columns: Literal["active", "all"] = Field(
+        "active", description="all: the combiner serves all n devices, active or not"
+    )
+    phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
+    uplink: Literal["equivalent", "signal"] = "equivalent"
+
+    @model_validator(mode="after")
+    def _no_scheme_twice(self) -> Self:
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("`names` lists a scheme twice")
+        return self
+
+
+class Engine(Section):
+    """How the computation is carried out; changes time and rounding, not meaning."""
+
+    backend: Literal["auto", "loop", "batched"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    eval_every: int = Field(1, ge=1, description="Test every k rounds, and after the last.")
+
+
+class Config(Section):
+    """The whole run."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$")
+    system: System = System()
+    learning: Learning
+    channel: Channel = Channel()
+    privacy: Privacy = Privacy()
+    scheme: SchemeSection = SchemeSection()
+    engine: Engine = Engine()
+
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> Self:
+        needs_air = any(name.startswith("airfl") for name in self.scheme.names)
+        columns = self.system.num_devices if self.scheme.combiner_columns == "all" else self.system.num_active
+        if needs_air and self.scheme.combiner == "zero-forcing" and columns > self.system.num_antennas:
+            raise ValueError(
+                f"zero forcing serves at most as many devices as there are antennas, got {columns} devices and "
+                f"`system.num_antennas` = {self.system.num_antennas}; lower `system.participation` or add antennas"
+            )
+        if "airfl-dp" in self.scheme.names and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
+            raise ValueError("scheme `airfl-dp` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+        return self
+
+    @property
+    def neighbours(self) -> Literal["add-remove", "replace"]:
+        """The neighbouring relation after resolving ``auto``."""
+        if self.privacy.neighbours == "auto":
+            return "replace" if self.system.num_active < self.system.num_devices else "add-remove"
+        return self.privacy.neighbours
+
+    def replace(self, overrides: Mapping[str, Any] | None = None, /, **sections: Mapping[str, Any] | str) -> Config:
+        """Return a copy with keys changed: ``replace({"system.rounds": 3})`` or ``replace(system={"rounds": 3})``.
+
+        Naming one key of an exclusive pair drops the other one.
+        """
+        flat = dict(overrides or {})
+        for section, values in sections.items():
+            if isinstance(values, Mapping):
+                flat.update({f"{section}.{key}": value for key, value in values.items()})
+            else:
+                flat[section] = values
+        return from_mapping(_apply(self.to_mapping(), flat))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return nested plain data, keys that are not set left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_toml(self) -> str:
+        """Return the resolved configuration as TOML; ``from_toml`` reads it back to an equal object."""
+        return tomli_w.dumps(self.to_mapping())
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """Validate nested plain data; every problem becomes one sentence in an ``InputError``."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise InputError(_one_sentence(error)) from None
+
+
+def from_toml(text: str, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read a configuration from TOML text and apply dotted overrides before it is validated."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"not valid TOML: {error}") from None
+    return from_mapping(_apply(values, overrides or {}))
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets shipped with the package."""
+    folder = resources.files("airfl") / "presets"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def preset_text(name: str) -> str:
+    """Return the TOML text of a preset, comments included."""
+    if name not in preset_names():
+        raise InputError(
+            f"no preset named `{name}`{_nearest(name, preset_names())}; known: {', '.join(preset_names())}"
+        )
+    return (resources.files("airfl") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def preset(name: str) -> Config:
+    """Return a preset shipped with the package."""
+    return from_toml(preset_text(name))
+
+
+def read(source: str, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read a preset by name or a TOML file by path."""
+    path = Path(source)
+    if path.suffix != ".toml" and not path.is_file():
+        return from_toml(preset_text(source), overrides)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the configuration `{source}`: {error}") from None
+    return from_toml(text, overrides)
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split ``section.key=value``; the value is read as TOML, and as a plain string where it is none."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(f"`--set {text}` must look like section.key=value, e.g. --set system.rounds=10")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value.strip()
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a configuration file."""
+    return Config.model_json_schema()
+
+
+def _apply(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    for dotted in overrides:
+        section, _, key = dotted.partition(".")
+        for pair_section, first, second in EXCLUSIVE_KEYS:
+            if section == pair_section and key in (first, second) and isinstance(result.get(section), dict):
+                for name in (first, second):
+                    if f"{section}.{name}" not in overrides:
+                        result[section].pop(name, None)
+    for dotted, value in overrides.items():
+        section, dot, key = dotted.partition(".")
+        if not dot:
+            result[section] = value
+            continue
+        target = result.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise InputError(f"`{section}` is not a section, so `{dotted}` cannot be set")
+        if value is None:
+            target.pop(key, None)
+        else:
+            target[key] = value
+    return result
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = Config
+    for part in location:
+        field = model.model_fields.get(str(part))
+        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
+            break
+        model = field.annotation
+    return list(model.model_fields)
+
+
+def _one_sentence(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if problem["type"] == "extra_forbidden":
+        known = _fields_at(problem["loc"][:-1])
+        hint = _nearest(str(problem["loc"][-1]), known) or f"; known keys: {', '.join(known)}"
+        return f"unknown key `{where}`{hint}{more}"
+    if problem["type"] == "missing":
+        return f"`{where}` is missing; it must be given{more}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return f"{where + ': ' if where else ''}{message}{more}"
+    return f"`{where}`: {message[0].lower()}{message[1:]}; got {problem['input']!r}{more}"

@@ -1,0 +1,23 @@
+"""What happens on the devices: data, models, local training, clipping."""
+
+from airfl.devices.clipping import clip
+from airfl.devices.datasets import Dataset, load_dataset
+from airfl.devices.engine import Engine, UpdateBlock, choose_engine
+from airfl.devices.models import ModelSpec, build_model
+from airfl.devices.partition import Partition, make_partition
+from airfl.devices.task import Task, open_task
+
+__all__ = [
+    "Dataset",
+    "Engine",
+    "ModelSpec",
+    "Partition",
+    "Task",
+    "UpdateBlock",
+    "build_model",
+    "choose_engine",
+    "clip",
+    "load_dataset",
+    "make_partition",
+    "open_task",
+]

@@ -1,0 +1,106 @@
+"""Data sets as float tensors in [−1, 1], by name or by import path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from airfl.devices import idx
+from airfl.devices.imports import import_callable, is_import_path
+from airfl.errors import InputError
+
+BUILT_IN = ("fashion-mnist", "idx", "digits")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples with class labels; the first ``num_train`` are the training part, the rest the test part.
+
+    Attributes:
+        inputs: [N, ...], float32; images are [N, 1, height, width] in [−1, 1].
+        labels: [N], int64 in 0..num_classes−1.
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    num_train: int
+
+    def __post_init__(self) -> None:
+        if self.inputs.ndim < 2 or self.labels.ndim != 1 or len(self.inputs) != len(self.labels):
+            raise InputError(
+                f"a data set needs inputs [N, ...] and labels [N]; got shapes {self.inputs.shape}, {self.labels.shape}"
+            )
+        if not 0 < self.num_train < len(self.labels):
+            raise InputError("a data set needs at least one training sample and one test sample")
+        if not np.isfinite(self.inputs).all():
+            raise InputError("the data set's inputs hold NaN or infinity")
+        if self.labels.min() < 0:
+            raise InputError("labels must be whole numbers 0, 1, 2, …; got a negative one")
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return int(self.labels.max()) + 1
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.inputs.shape[1:]
+
+
+def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
+    """Load a data set by name, or call a factory given as ``package.module:callable``.
+
+    A factory takes no argument and returns a ``Dataset`` or four arrays: train inputs, train labels, test inputs,
+    test labels.
+    """
+    if name == "fashion-mnist":
+        return _from_images(*idx.load(idx.FASHION_MNIST, data_dir))
+    if name == "idx":
+        if data_dir is None:
+            raise InputError('dataset = "idx" needs `learning.data_dir`, the folder with the four IDX files')
+        return _from_images(*idx.load(idx.Source("idx"), data_dir))
+    if name == "digits":
+        return _digits()
+    if is_import_path(name):
+        return _from_factory(name)
+    raise InputError(f"unknown data set `{name}`; known: {', '.join(BUILT_IN)}, or package.module:callable")
+
+
+def _from_images(*arrays: np.ndarray) -> Dataset:
+    train_images, train_labels, test_images, test_labels = arrays
+    pixels = np.concatenate([train_images, test_images]).astype(np.float32)
+    pixels /= 127.5
+    pixels -= 1.0
+    labels = np.concatenate([train_labels, test_labels]).astype(np.int64)
+    return Dataset(pixels[:, None], labels, len(train_labels))
+
+
+def _digits() -> Dataset:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise InputError('data set `digits` needs scikit-learn; install it with: pip install "airfl[digits]"') from None
+    images, labels = load_digits(return_X_y=True)
+    # The bundled file is ordered by writer; a fixed shuffle makes the last 360 a fair test part.
+    order = np.random.Generator(np.random.Philox(key=8)).permutation(len(labels))
+    inputs = (images[order].reshape(-1, 1, 8, 8) / 8.0 - 1.0).astype(np.float32)
+    return Dataset(inputs, labels[order].astype(np.int64), len(labels) - 360)
+
+
+def _from_factory(path: str) -> Dataset:
+    made: Any = import_callable(path, "data-set factory")()
+    if isinstance(made, Dataset):
+        return made
+    try:
+        parts = [np.asarray(part) for part in made]
+        train_inputs, train_labels, test_inputs, test_labels = parts
+    except (TypeError, ValueError):
+        raise InputError(
+            f"data-set factory `{path}` must return an airfl Dataset or four arrays (train inputs, train labels, test "
+            f"inputs, test labels); got {type(made).__name__}"
+        ) from None
+    inputs = np.concatenate([train_inputs, test_inputs]).astype(np.float32)
+    return Dataset(inputs, np.concatenate([train_labels, test_labels]).astype(np.int64), len(train_labels))

@@ -1,0 +1,127 @@
+"""The learning task of some trials: samples on the compute device, shards, batch order, evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call
+
+from airfl.config import Config
+from airfl.devices.datasets import load_dataset
+from airfl.devices.models import ModelSpec, build_model
+from airfl.devices.partition import Partition, make_partition
+from airfl.randomness import stream, torch_seed
+
+EVAL_BATCH = 2000
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything about learning that does not change from round to round."""
+
+    config: Config
+    trials: tuple[int, ...]
+    spec: ModelSpec
+    inputs: torch.Tensor = field(repr=False)
+    labels: torch.Tensor = field(repr=False)
+    partitions: tuple[Partition, ...] = field(repr=False)
+
+    @property
+    def max_local_steps(self) -> int:
+        """Q, the largest number of local SGD steps that any device takes in a round."""
+        learning = self.config.learning
+        if learning.local_steps is not None:
+            return learning.local_steps
+        per_epoch = max(self._steps_per_epoch(int(p.sizes.max())) for p in self.partitions)
+        return per_epoch * (learning.local_epochs or 0)
+
+    def initial_models(self) -> torch.Tensor:
+        """θ⁰, [trials, d]."""
+        seed = self.config.system.seed
+        first = [self.spec.initial(torch_seed(seed, "model-init", trial)) for trial in self.trials]
+        return torch.stack(first).to(self.inputs.device)
+
+    def batches(self, round_index: int, active: np.ndarray) -> torch.Tensor:
+        """Sample numbers of every local step, [trials, K, steps, batch]; −1 where a device has fewer.
+
+        Each epoch goes once through a device's samples in a fresh random order. Orders are drawn for all devices at
+        once, so a device's order does not depend on who else is active.
+        """
+        made = [self._trial_batches(i, round_index, active[i]) for i in range(len(self.trials))]
+        steps = max(part.shape[1] for part in made)
+        padded = [np.pad(p, ((0, 0), (0, steps - p.shape[1]), (0, 0)), constant_values=-1) for p in made]
+        return torch.from_numpy(np.stack(padded)).to(self.inputs.device)
+
+    def evaluate(self, models: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Accuracy and mean loss on the test samples of each trial, for models [trials, d]."""
+        accuracy, loss = np.empty(len(models)), np.empty(len(models))
+        with torch.no_grad():
+            for i, model in enumerate(models):
+                parameters = self.spec.unflatten(model)
+                test = torch.from_numpy(self.partitions[i].test).to(self.inputs.device)
+                hits = torch.zeros((), device=self.inputs.device)
+                total = torch.zeros((), device=self.inputs.device, dtype=torch.float64)
+                for samples in test.split(EVAL_BATCH):
+                    scores = functional_call(self.spec.module, parameters, (self.inputs[samples],))
+                    hits += (scores.argmax(dim=1) == self.labels[samples]).sum()
+                    total += F.cross_entropy(scores, self.labels[samples], reduction="sum")
+                accuracy[i], loss[i] = float(hits) / len(test), float(total) / len(test)
+        return accuracy, loss
+
+    def _steps_per_epoch(self, size: int) -> int:
+        learning = self.config.learning
+        return size // learning.batch_size if learning.drop_last else math.ceil(size / learning.batch_size)
+
+    def _trial_batches(self, index: int, round_index: int, active: np.ndarray) -> np.ndarray:
+        learning, partition = self.config.learning, self.partitions[index]
+        generator = stream(self.config.system.seed, "batches", self.trials[index], round_index)
+        sizes, longest = partition.sizes[active], int(partition.sizes.max())
+        batch = learning.batch_size
+        per_epoch = self._steps_per_epoch(longest)
+        fewest = max(1, self._steps_per_epoch(int(partition.sizes.min())))
+        epochs = learning.local_epochs or math.ceil((learning.local_steps or 0) / fewest)
+        # One row of keys per device and epoch; places beyond a device's samples sort to the end.
+        keys = generator.random((len(partition.sizes), epochs, longest), dtype=np.float32)[active]
+        keys[np.broadcast_to(np.arange(longest) >= sizes[:, None, None], keys.shape)] = 2.0
+        order = keys.argsort(axis=2, kind="stable")
+        beyond = np.arange(longest) >= sizes[:, None, None]
+        samples = partition.train[np.where(beyond, 0, partition.offsets[active][:, None, None] + order)]
+        samples = np.where(beyond, -1, samples)
+        if learning.drop_last:
+            kept = sizes // batch * batch
+            samples = np.where(np.arange(longest) >= kept[:, None, None], -1, samples)
+        padded = np.pad(
+            samples[:, :, : per_epoch * batch],
+            ((0, 0), (0, 0), (0, max(0, per_epoch * batch - longest))),
+            constant_values=-1,
+        )
+        steps = padded.reshape(len(active), epochs * per_epoch, batch)
+        return steps if learning.local_steps is None else _first_steps(steps, learning.local_steps)
+
+
+def _first_steps(steps: np.ndarray, count: int) -> np.ndarray:
+    """The first ``count`` steps of each device that hold samples, [K, count, batch]."""
+    empty = (steps < 0).all(axis=2)
+    first = np.argsort(empty, axis=1, kind="stable")[:, :count]
+    taken = np.take_along_axis(steps, first[:, :, None], axis=1)
+    return np.pad(taken, ((0, 0), (0, count - taken.shape[1]), (0, 0)), constant_values=-1)
+
+
+def open_task(config: Config, trials: Sequence[int], device: torch.device) -> Task:
+    """Load the data, deal it to the devices of each trial, and build the model."""
+    system, learning = config.system, config.learning
+    dataset = load_dataset(learning.dataset, learning.data_dir)
+    spec = build_model(learning.model, dataset.input_shape, dataset.num_classes)
+    partitions = tuple(
+        make_partition(
+            dataset.labels, dataset.num_train, system.num_devices, learning, stream(system.seed, "partition", trial)
+        )
+        for trial in trials
+    )
+    inputs = torch.from_numpy(dataset.inputs).to(device)
+    return Task(config, tuple(trials), spec, inputs, torch.from_numpy(dataset.labels).to(device), partitions)

@@ -1,0 +1,95 @@
+"""The paper's proposition and corollary, to the letter (Sec. III-B).
+
+    a = r c² · min{Σ_t φ_t, Φ}/σ²,   φ_t = max_i |gain_i|²/‖w_t‖²,   ε = 2a + √(4a² + 8a·log(1/δ)),
+
+the corollary solved for ε with the smallest c_δ it allows, 2ε/log(1/δ). With v = ‖w‖²σ²/2 per real coordinate the
+published σ²‖w‖² is 2v. docs/privacy.md lists why this is not a proof.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
+from airfl.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class PaperAccountant:
+    """The published bound; its neighbours and observer are built in (2c, final model only)."""
+
+    name: ClassVar[str] = "paper"
+    assumptions: ClassVar[str] = (
+        "The published formula, for comparison: it counts the whole complex noise power, twice what the real part "
+        "carries, and a participation factor that covers one direction of neighbours only. Not a proof."
+    )
+    observers: ClassVar[tuple[Observer, ...]] = ("model",)
+
+    ledger: Ledger
+    neighbours: Neighbours = "replace"
+    observer: Observer = "model"
+
+    @property
+    def exponent(self) -> float:
+        """a, half the Rényi divergence per unit of α: ε′ = 2αa."""
+        events = self.ledger.events
+        if not events:
+            return 0.0
+        total = math.fsum(_phi(event) for event in events)
+        return min(total, self._convergent())
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        check_delta(delta)
+        a, log = self.exponent, math.log(1.0 / delta)
+        return 2.0 * a + math.sqrt(4.0 * a * a + 8.0 * a * log) if math.isfinite(a) else math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε; 1 where the formula gives nothing."""
+        check_epsilon(epsilon)
+        a = self.exponent
+        if a == 0.0:
+            return 0.0
+        return min(1.0, math.exp(-max(0.0, epsilon * epsilon - 4.0 * a * epsilon) / (8.0 * a)))
+
+    def rdp(self, alpha: float) -> float:
+        """ε′ = 2αa of the proposition."""
+        return 2.0 * alpha * self.exponent
+
+    @staticmethod
+    def budget(epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours) -> float:
+        """A = ε²σ²/((2c_δ + 8) log(1/δ) r c²) with c_δ = 2ε/log(1/δ): the largest Σ 1/q_t²; neighbours play no part."""
+        check_delta(delta)
+        require(epsilon > 0.0, f"`epsilon` must be positive; got {epsilon}")
+        assert template.noise_power is not None
+        spend = epsilon**2 / (4.0 * epsilon + 8.0 * math.log(1.0 / delta)) * (1.0 - 1e-13)
+        sensitivity_sq = (template.clip_norm * template.gain_bound) ** 2
+        return spend * template.noise_power / (template.sampling.rate * sensitivity_sq)
+
+    def _convergent(self) -> float:
+        """r c² Φ/σ², with the start fixed at the last round; infinite unless a domain is enforced and L is stated.
+
+        Φ = (√φ + (1 + κ)^Q √r D n/(2ηc‖w‖))² at t = T−1; with the update factor u = η/(rn) the second term is
+        (1 + κ)^Q D/(2 √r u c ‖w‖).
+        """
+        last = self.ledger.events[-1]
+        domains = [event.domain for event in self.ledger.events]
+        if last.noise_var == 0.0 or any(domain is None or domain.smoothness is None for domain in domains):
+            return math.inf
+        kappa = max(d.learning_rate * (d.smoothness or 0.0) * d.mean_gain for d in domains if d is not None)
+        assert last.domain is not None
+        log_growth = last.domain.local_steps * math.log1p(kappa)
+        if log_growth > 300.0:
+            return math.inf
+        rate = last.sampling.rate
+        second = math.exp(log_growth) * last.domain.diameter / (2.0 * math.sqrt(rate) * last.update_factor)
+        return rate * (last.clip_norm * last.gain_bound + second) ** 2 / (2.0 * last.noise_var)
+
+
+def _phi(event: RoundEvent) -> float:
+    """r c² φ_t/σ² = r c² g²/(2v)."""
+    if event.noise_var == 0.0:
+        return math.inf
+    return event.sampling.rate * (event.clip_norm * event.gain_bound) ** 2 / (2.0 * event.noise_var)

@@ -1,0 +1,7 @@
+"""Figures, tables and the page that a person reads."""
+
+from airfl.report.figures import draw_figures
+from airfl.report.page import write_report
+from airfl.report.words import epsilon_text, headline
+
+__all__ = ["draw_figures", "epsilon_text", "headline", "write_report"]

@@ -1,0 +1,147 @@
+"""Tables and the live progress bar on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from airfl.bookkeeping import RoundRecord
+from airfl.config import Config
+from airfl.privacy import OBSERVERS
+from airfl.report.words import epsilon_text, headline, percent
+from airfl.runs import Result
+from airfl.schemes import SCHEMES
+
+
+class RunProgress:
+    """One line per scheme on standard error: round, loss, accuracy, ε spent so far, time left."""
+
+    def __init__(self, config: Config) -> None:
+        self._delta = config.privacy.delta
+        self._bars = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=Console(file=sys.stderr),
+            speed_estimate_period=600.0,
+        )
+        self._task: dict[str, TaskID] = {}
+        self._state = ""
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def start(self, scheme: str, rounds: int) -> None:
+        """See ``runs.Progress``."""
+        self._task[scheme] = self._bars.add_task(scheme, total=rounds, state="training …")
+
+    def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
+        """See ``runs.Progress``."""
+        accuracy = float(np.mean([record.accuracy for record in records]))
+        tested = f"acc {accuracy:.3f}" if np.isfinite(accuracy) else "acc  –   "
+        loss = float(np.mean([record.train_loss for record in records]))
+        spent = epsilon_text(max(record.epsilon for record in records))
+        state = f"loss {loss:.3f}  {tested}  ε {spent}"
+        self._bars.update(self._task[scheme], advance=1, state=state)
+
+
+def print_result(result: Result, page: Path) -> None:
+    """The headline table, the run in words, and where the report is."""
+    console = Console()
+    table = Table(
+        title=f"{result.config.name}: {result.config.learning.model} on {result.config.learning.dataset}",
+        box=box.SIMPLE,
+    )
+    table.add_column("scheme", no_wrap=True)
+    for column in ("accuracy", "noise std", *(f"ε against\n{observer}" for observer in OBSERVERS), "seconds"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, entry in result.summary["schemes"].items():
+        noise = entry["noise_var_mean"]
+        table.add_row(
+            SCHEMES[name].title,
+            percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
+            "none" if not noise else f"{noise**0.5:.3g}",
+            *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS),
+            f"{entry['seconds']:.1f}",
+        )
+    console.print(table)
+    console.print(
+        f"ε: exact accounting, δ = {result.config.privacy.delta:g}, neighbours {result.config.neighbours}; ∞ is no "
+        "protection.",
+        style="dim",
+    )
+    for sentence in headline(result):
+        console.print(f"• {sentence}", highlight=False)
+    # On a line of its own and never wrapped, so that a terminal can make it a link.
+    print(f"\nReport: {page.resolve()}")
+
+
+def print_epsilon(answers: Mapping[str, Mapping[str, Any]]) -> None:
+    """All accountants side by side, with their assumptions."""
+    table = Table(box=box.SIMPLE)
+    for column in ("accountant", "ε", "δ", "observer", "neighbours", "assumptions"):
+        table.add_column(column, justify="right" if column in "εδ" else "left", no_wrap=column != "assumptions")
+    for name, answer in answers.items():
+        epsilon = answer["epsilon"]
+        shown = "∞" if epsilon is None else f"{epsilon:.6g}"
+        table.add_row(
+            name, shown, f"{answer['delta']:g}", answer["observer"], answer["neighbours"], answer["assumptions"]
+        )
+    Console().print(table)
+
+
+def print_presets(texts: Mapping[str, str]) -> None:
+    """Names with the comment that opens each preset."""
+    table = Table(box=box.SIMPLE)
+    table.add_column("preset", no_wrap=True)
+    table.add_column("what it is")
+    for name, text in texts.items():
+        comment = []
+        for line in text.splitlines():
+            if not line.startswith("#"):
+                break
+            comment.append(line.removeprefix("#").strip())
+        table.add_row(name, " ".join(comment))
+    console = Console()
+    console.print(table)
+    console.print("Run one with: airfl run NAME      Read one with: airfl presets NAME", style="dim", highlight=False)
+
+
+def print_doctor(findings: Mapping[str, Any]) -> None:
+    """What was found, as a table."""
+    table = Table(show_header=False, box=box.SIMPLE)
+    table.add_row("python", findings["python"])
+    for name, found in {**findings["versions"], **findings["extras"]}.items():
+        table.add_row(name, found or "not installed (optional)")
+    for name, folder in findings["datasets"].items():
+        table.add_row(f"data: {name}", folder or f"not found; it would be downloaded to {findings['cache']}")
+    table.add_row("GPU", ", ".join(findings["devices"]["cuda"]) or "none")
+    table.add_row("CPU", f"{findings['devices']['cpu']}, {findings['cores']} cores, {findings['threads']} threads")
+    Console().print(table)

@@ -1,0 +1,153 @@
+"""Figures of a run, as PNG and PDF, readable in black and white."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from airfl.runs import Result
+from airfl.runs.store import write_bytes
+from airfl.schemes import SCHEMES
+
+#: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
+STYLES: dict[str, dict[str, Any]] = {
+    "fedavg": {"color": "#000000", "linestyle": "-", "marker": "o"},
+    "fedavg-clip": {"color": "#E69F00", "linestyle": (0, (6, 2)), "marker": "s"},
+    "airfl-mimo": {"color": "#0072B2", "linestyle": (0, (3, 1.5, 1, 1.5)), "marker": "^"},
+    "airfl-dp": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
+}
+
+RC: dict[Any, Any] = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 4.5,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "airfl",
+}
+
+Draw = Callable[[Axes, Result], bool]
+
+
+def draw_figures(result: Result, folder: Path) -> dict[str, bytes]:
+    """Draw every figure that the run has data for into ``folder``; returns the PNG bytes by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, bytes] = {}
+    for name, draw in FIGURES.items():
+        with mpl.rc_context(RC):
+            figure = Figure(figsize=(6.2, 3.6))
+            FigureCanvasAgg(figure)
+            if not draw(figure.add_subplot(), result):
+                continue
+            drawn[name] = _rendered(figure, "png")
+            write_bytes(folder / f"{name}.png", drawn[name])
+            write_bytes(folder / f"{name}.pdf", _rendered(figure, "pdf"))
+    return drawn
+
+
+def _rendered(figure: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=180)
+    return buffer.getvalue()
+
+
+def _curve(axes: Axes, name: str, rounds: np.ndarray, values: np.ndarray) -> None:
+    """Mean over trials with a band from the smallest to the largest."""
+    style = STYLES.get(name, {"color": "#666666"})
+    tested = np.isfinite(values).all(axis=0)
+    x, y = rounds[tested], values[:, tested]
+    axes.plot(x, y.mean(axis=0), label=SCHEMES[name].title, markevery=max(1, len(x) // 10), **style)
+    if len(y) > 1:
+        axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _curves(axes: Axes, result: Result, column: str) -> bool:
+    for name, scheme in result.schemes.items():
+        if scheme.records and _complete(scheme.column("round")):
+            _curve(axes, name, scheme.column("round")[0], scheme.column(column))
+    if not axes.lines:
+        return False
+    axes.set_xlabel("round")
+    axes.legend()
+    return True
+
+
+def _complete(rounds: np.ndarray) -> bool:
+    return rounds.ndim == 2 and rounds.size > 0
+
+
+def _accuracy(axes: Axes, result: Result) -> bool:
+    axes.set_ylabel("test accuracy")
+    axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+    return _curves(axes, result, "accuracy")
+
+
+def _loss(axes: Axes, result: Result) -> bool:
+    axes.set_ylabel("training loss")
+    return _curves(axes, result, "train_loss")
+
+
+def _radio(result: Result) -> tuple[str, Any] | None:
+    """The scheme whose noise is worth showing: the private one, else the plain radio one."""
+    for name in ("airfl-dp", "airfl-mimo"):
+        scheme = result.schemes.get(name)
+        if scheme is not None and scheme.records and _complete(scheme.column("round")):
+            return name, scheme
+    return None
+
+
+def _noise(axes: Axes, result: Result) -> bool:
+    """Noise standard deviation per coordinate of the sum, against the smallest the power limit allows."""
+    found = _radio(result)
+    if found is None:
+        return False
+    name, scheme = found
+    rounds, std = scheme.column("round")[0], np.sqrt(scheme.column("noise_var"))
+    least = std * scheme.column("minimum_norm") / scheme.column("combiner_norm")
+    axes.semilogy(rounds, std.mean(axis=0), label=f"{SCHEMES[name].title}: noise added (q_t)", **STYLES[name])
+    axes.semilogy(
+        rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
+    )
+    if len(std) > 1:
+        axes.fill_between(rounds, least.min(axis=0), least.max(axis=0), color="#0072B2", alpha=0.15, linewidth=0)
+    axes.set_xlabel("round")
+    axes.set_ylabel("noise std per coordinate\nof the summed update")
+    axes.margins(y=0.25)
+    axes.legend()
+    return True
+
+
+def _budget(axes: Axes, result: Result) -> bool:
+    """ε spent so far, for the accountant that books the budget."""
+    scheme = result.schemes.get("airfl-dp")
+    if scheme is None or not scheme.records or not _complete(scheme.column("round")):
+        return False
+    rounds, spent = scheme.column("round")[0], scheme.column("epsilon")
+    axes.plot(rounds, spent.mean(axis=0), label="spent so far", **STYLES["airfl-dp"])
+    if len(spent) > 1:
+        axes.fill_between(rounds, spent.min(axis=0), spent.max(axis=0), color="#D55E00", alpha=0.15, linewidth=0)
+    limit = result.config.privacy.epsilon_for(result.dim)
+    if limit is not None:
+        axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {limit:.3g}")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"ε at δ = {result.config.privacy.delta:g} ({result.config.privacy.accountant})")
+    axes.legend(loc="lower right")
+    return True
+
+
+FIGURES: dict[str, Draw] = {"accuracy": _accuracy, "loss": _loss, "noise": _noise, "budget": _budget}

@@ -1,0 +1,91 @@
+"""The self-contained report page."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from airfl.privacy import ACCOUNTANTS, OBSERVERS
+from airfl.report.figures import draw_figures
+from airfl.report.words import (
+    ACCOUNTANT_WORDS,
+    NEIGHBOUR_WORDS,
+    OBSERVER_WORDS,
+    epsilon_meaning,
+    epsilon_text,
+    headline,
+    percent,
+)
+from airfl.runs import Result
+from airfl.runs.store import write_text
+from airfl.schemes import SCHEMES
+
+CAPTIONS = {
+    "accuracy": "Test accuracy after every round. Bands reach from the worst to the best trial.",
+    "loss": "Mean loss over the samples that the devices trained on in that round.",
+    "noise": "Noise per coordinate of the received sum, against the least that the power limit allows. Where the two "
+    "lines meet, the channel sets the noise; where they part, the privacy budget does.",
+    "budget": "Where the budget went: ε of everything released so far, by the accountant that books the budget.",
+}
+
+
+def write_report(result: Result, folder: Path) -> Path:
+    """Draw the figures and write report.html, which needs no other file; returns its path."""
+    figures = draw_figures(result, folder / "figures")
+    environment = Environment(loader=PackageLoader("airfl.report", "."), autoescape=True, undefined=StrictUndefined)
+    page = environment.get_template("page.html.j2").render(
+        config=result.config,
+        summary=result.summary,
+        headline=headline(result),
+        schemes=[_row(name, entry) for name, entry in result.summary["schemes"].items()],
+        promises=_promises(result),
+        figures=[
+            {"name": name, "caption": CAPTIONS[name], "data": base64.b64encode(data).decode()}
+            for name, data in figures.items()
+        ],
+        neighbours=NEIGHBOUR_WORDS[result.config.neighbours],
+        toml=result.config.to_toml(),
+        provenance=result.provenance,
+    )
+    write_text(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": SCHEMES[name].title,
+        "name": name,
+        "sentence": SCHEMES[name].sentence,
+        "accuracy": percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
+        "loss": "–" if entry["train_loss_mean"] is None else f"{entry['train_loss_mean']:.3f}",
+        "noise": "none" if not entry["noise_var_mean"] else f"{entry['noise_var_mean'] ** 0.5:.3g}",
+        "epsilon": {
+            observer: epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS
+        },
+        "seconds": f"{entry['seconds']:.0f}",
+        "status": entry["status"],
+    }
+
+
+def _promises(result: Result) -> list[dict[str, str]]:
+    """One sentence per observer and accountant, for the scheme that makes a promise."""
+    name = next((n for n in ("airfl-dp", "airfl-mimo") if n in result.schemes), None)
+    if name is None:
+        return []
+    rows = []
+    for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
+        for accountant, epsilon in values.items():
+            rows.append(
+                {
+                    "scheme": SCHEMES[name].title,
+                    "observer": OBSERVER_WORDS[observer],
+                    "accountant": f"{accountant} ({ACCOUNTANT_WORDS[accountant]})",
+                    "epsilon": epsilon_text(epsilon),
+                    "meaning": epsilon_meaning(epsilon) if accountant != "paper" else "not a proof; for comparison",
+                    "assumptions": ACCOUNTANTS[accountant].assumptions,
+                }
+            )
+    return rows

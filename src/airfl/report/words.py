@@ -1,0 +1,111 @@
+"""Numbers in plain words."""
+
+from __future__ import annotations
+
+import math
+
+from airfl.runs import Result, SchemeResult
+from airfl.schemes import SCHEMES
+
+OBSERVER_WORDS = {
+    "model": "someone who sees the final model",
+    "models": "someone who sees the model of every round (any device that hears the broadcast)",
+    "base-station": "a curious base station that looks at every antenna",
+}
+
+ACCOUNTANT_WORDS = {"gaussian": "exact", "paper": "as published"}
+
+NEIGHBOUR_WORDS = {
+    "add-remove": "one device's contribution added or removed",
+    "replace": "one device's data replaced by any other",
+}
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    """ε with three significant digits; ∞ where there is no protection."""
+    if epsilon is None or math.isinf(epsilon):
+        return "∞"
+    return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:,.0f}"
+
+
+def epsilon_meaning(epsilon: float | None) -> str:
+    """What an ε of this size promises one device, in a few words."""
+    if epsilon is None or math.isinf(epsilon):
+        return "no protection"
+    for bound, words in (
+        (1.0, "strong protection"),
+        (3.0, "good protection"),
+        (10.0, "some protection, what large deployments use"),
+        (30.0, "weak protection"),
+    ):
+        if epsilon <= bound:
+            return words
+    return "protects nobody in practice"
+
+
+def percent(mean: float | None, std: float | None = None, trials: int = 1) -> str:
+    """An accuracy as a percentage, with its spread over trials if there are several."""
+    if mean is None:
+        return "–"
+    spread = f" ± {100 * std:.1f}" if std is not None and trials > 1 else ""
+    return f"{100 * mean:.1f}{spread} %"
+
+
+def headline(result: Result) -> list[str]:
+    """The run in a few sentences, most important first."""
+    summary = result.summary
+    sentences = []
+    for name, entry in summary["schemes"].items():
+        if entry["status"] != "done":
+            sentences.append(f"{SCHEMES[name].title} did not finish: {entry['message']}.")
+    private = summary["schemes"].get("airfl-dp")
+    if private is not None and private["status"] == "done":
+        exact = private["epsilon"]["gaussian"]
+        sentences.append(
+            f"AirFL-DP reached {percent(private['accuracy_mean'], private['accuracy_std'], private['trials'])} test "
+            f"accuracy. Whoever sees the final model learns at most ε = {epsilon_text(exact)} about any one device "
+            f"(δ = {summary['delta']:g}, {NEIGHBOUR_WORDS[summary['neighbours']]}, exact accounting): "
+            f"{epsilon_meaning(exact)}."
+        )
+        if summary["budget_accountant"] == "paper":
+            sentences.append(
+                f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked with the published formula, "
+                f"which counts too little; the exact figure for the same noise is {epsilon_text(exact)}."
+            )
+        sentences.append(_compare(summary["schemes"]))
+        sentences.append(perk_sentence(result.schemes["airfl-dp"], result.config.channel.power_w))
+        sentences.append(
+            f"A curious base station learns far more (ε = "
+            f"{epsilon_text(private['epsilon_by_observer']['base-station']['gaussian'])}): the promise holds only if "
+            "the base station is trusted."
+        )
+    return [sentence for sentence in sentences if sentence]
+
+
+def _compare(schemes: dict[str, dict[str, object]]) -> str:
+    parts = []
+    mine = schemes["airfl-dp"]["accuracy_mean"]
+    for other, words in (
+        ("fedavg", "vanilla FL over an ideal channel"),
+        ("airfl-mimo", "the same radio link without a privacy budget"),
+    ):
+        theirs = schemes.get(other, {}).get("accuracy_mean")
+        if isinstance(mine, float) and isinstance(theirs, float):
+            points = 100 * (theirs - mine)
+            parts.append(f"{abs(points):.1f} points {'below' if points >= 0 else 'above'} {words}")
+    return f"That is {' and '.join(parts)}." if parts else ""
+
+
+def perk_sentence(scheme: SchemeResult, power_w: float) -> str:
+    """Whether privacy came for free, and by how many dB it was missed or met."""
+    if not scheme.perks:
+        return ""
+    margin = sum(item.margin_db for item in scheme.perks) / len(scheme.perks)
+    snr = sum(item.snr_threshold_db for item in scheme.perks) / len(scheme.perks)
+    where = f"the threshold is a worst-case SNR of {snr:.1f} dB (P·Λ_min/σ², a device at the cell edge, per antenna)"
+    if all(item.is_perk for item in scheme.perks):
+        return f"DP was a perk: the channel's own noise met the budget with {margin:.1f} dB to spare; {where}."
+    return (
+        f"DP was not a perk here: at {power_w:.3g} W the link is {-margin:.1f} dB too good, so devices hold power back "
+        f"to let the receiver noise through; {where}."
+    )

@@ -1,0 +1,41 @@
+"""What this machine has for airfl: versions, data sets, devices, threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from airfl.devices import idx
+
+PACKAGES = ("airfl", "torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")
+EXTRAS = ("scikit-learn", "cvxpy", "dp-accounting", "mpmath")
+
+
+def examine() -> dict[str, Any]:
+    """Return versions, data sets found (folder or null), devices and threads."""
+    folder = idx.locate(idx.FASHION_MNIST)
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "extras": {name: _version(name) for name in EXTRAS},
+        "datasets": {
+            "fashion-mnist": None if folder is None else str(folder),
+            "digits": "bundled with scikit-learn" if _version("scikit-learn") else None,
+        },
+        "cache": str(idx.cache_folder()),
+        "devices": {"cpu": platform.processor() or platform.machine(), "cuda": gpus},
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,117 @@
+"""Drive the simulator over schemes and trials; clocks and interruptions live here."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import torch
+
+from airfl.bookkeeping import RoundRecord
+from airfl.config import Config
+from airfl.devices import Task, open_task
+from airfl.errors import DivergedError, InputError
+from airfl.privacy import BudgetError
+from airfl.runs.result import Result, SchemeResult, Status
+from airfl.simulate import Simulation, State, open_simulation
+
+
+class Progress(Protocol):
+    """Hears about every round."""
+
+    def start(self, scheme: str, rounds: int) -> None:
+        """A scheme begins; ``rounds`` counts the rounds of all its batches of trials."""
+        ...
+
+    def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
+        """A round of one batch of trials is done."""
+        ...
+
+
+def pick_device(wanted: str) -> torch.device:
+    """Resolve ``auto``; refuse a device that is not there."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InputError("device `cuda` was asked for, but PyTorch finds no CUDA GPU here; use --device cpu")
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)
+
+
+def run(config: Config, *, progress: Progress | None = None, trials_per_batch: int | None = None) -> Result:
+    """Run every scheme of the configuration and return the result; nothing is written.
+
+    Args:
+        progress: hears about every round.
+        trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
+
+    An interruption (Ctrl-C) or a divergence ends the run early: the result holds what was recorded, its status says so.
+    """
+    device = pick_device(config.engine.device)
+    trials = range(config.system.trials)
+    size = trials_per_batch or len(trials)
+    batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
+    tasks = [open_task(config, batch, device) for batch in batches]
+    # Every scheme is joined before the first round is trained, so that bad input costs no training time.
+    simulations: dict[str, list[Simulation]] = {
+        name: [open_simulation(config, name, batch, device, task) for batch, task in zip(batches, tasks, strict=True)]
+        for name in config.scheme.names
+    }
+    schemes: dict[str, SchemeResult] = {}
+    for name, group in simulations.items():
+        schemes[name] = _run_scheme(name, group, progress)
+        if schemes[name].status == "interrupted":
+            break
+    return Result(config, tasks[0].spec.dim, schemes, _provenance(device, tasks[0], simulations))
+
+
+def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | None) -> SchemeResult:
+    records: list[RoundRecord] = []
+    states: list[State] = []
+    status: Status = "done"
+    message = ""
+    if progress:
+        progress.start(name, sum(simulation.config.system.rounds for simulation in group))
+    begin = time.perf_counter()
+    for simulation in group:
+        state = simulation.init()
+        try:
+            for state, rows in simulation.rounds():  # noqa: B007 - the last state is needed after the loop
+                records.extend(rows)
+                if progress:
+                    progress.round(name, rows)
+        except KeyboardInterrupt:
+            status, message = "interrupted", "stopped by the user"
+        except DivergedError as error:
+            status, message = "diverged", str(error)
+        except BudgetError as error:
+            status, message = "refused", str(error)
+        states.append(state)
+        if status != "done":
+            break
+    return SchemeResult(
+        records=tuple(records),
+        ledgers=tuple(ledger for state in states for ledger in state.ledgers),
+        models=torch.cat([state.models for state in states]).cpu() if status == "done" else None,
+        perks=tuple(item for simulation in group for item in simulation.plan.perks()),
+        status=status,
+        message=message,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _provenance(device: torch.device, task: Task, simulations: dict[str, list[Simulation]]) -> dict[str, Any]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "airfl": version("airfl"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": f"{device.type} ({name})",
+        "threads": torch.get_num_threads(),
+        "engine": next(iter(simulations.values()))[0].engine.name,
+        "model_parameters": task.spec.dim,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

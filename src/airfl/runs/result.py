@@ -1,0 +1,131 @@
+"""The outcome of a run, and its summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from airfl.bookkeeping import RoundRecord
+from airfl.config import Config
+from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, make_accountant
+from airfl.transceiver import Perk
+
+Status = Literal["done", "diverged", "interrupted", "refused"]
+
+
+@dataclass(frozen=True)
+class SchemeResult:
+    """What one scheme gave.
+
+    Attributes:
+        records: one row per trial and round.
+        ledgers: one per trial.
+        models: final models, [trials, d]; None unless the scheme is done and its budget was kept.
+        perks: one per trial where there is a budget and a radio link.
+        status: how the scheme ended; ``message`` says why if it is not done.
+        seconds: time the rounds took.
+    """
+
+    records: tuple[RoundRecord, ...]
+    ledgers: tuple[Ledger, ...]
+    models: torch.Tensor | None = field(repr=False)
+    perks: tuple[Perk, ...]
+    status: Status
+    message: str
+    seconds: float
+
+    def final(self) -> list[RoundRecord]:
+        """The last record of every trial."""
+        last = {record.trial: record for record in self.records}
+        return [last[trial] for trial in sorted(last)]
+
+    def column(self, name: str) -> np.ndarray:
+        """One quantity as an array [trials, rounds]."""
+        trials = sorted({record.trial for record in self.records})
+        rows = {trial: [getattr(r, name) for r in self.records if r.trial == trial] for trial in trials}
+        return np.array([rows[trial] for trial in trials], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A whole run: ``result.summary["schemes"]["airfl-dp"]["accuracy_mean"]``."""
+
+    config: Config
+    dim: int
+    schemes: dict[str, SchemeResult]
+    provenance: dict[str, Any]
+    out: str | None = None
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """Every record as a plain row; ``pandas.DataFrame(result.rounds)`` makes a table of it."""
+        return [asdict(record) for scheme in self.schemes.values() for record in scheme.records]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that is printed by ``airfl run --json`` and kept in summary.json; no finite ε is null."""
+        return {
+            "out": self.out,
+            "dim": self.dim,
+            "delta": self.config.privacy.delta,
+            "neighbours": self.config.neighbours,
+            "budget_epsilon": self.config.privacy.epsilon_for(self.dim),
+            "budget_accountant": self.config.privacy.accountant,
+            "schemes": {name: self._summary(scheme) for name, scheme in self.schemes.items()},
+        }
+
+    def _summary(self, scheme: SchemeResult) -> dict[str, Any]:
+        final = scheme.final()
+        noise = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
+        by_observer = {
+            observer: {
+                name: finite_or_none(self._epsilon(scheme, name, observer))
+                for name, kind in ACCOUNTANTS.items()
+                if observer in kind.observers
+            }
+            for observer in OBSERVERS
+        }
+        return {
+            "status": scheme.status,
+            "message": scheme.message,
+            "accuracy_mean": _mean([record.accuracy for record in final]),
+            "accuracy_std": _std([record.accuracy for record in final]),
+            "loss_mean": _mean([record.loss for record in final]),
+            "train_loss_mean": _mean([record.train_loss for record in final]),
+            "rounds": max((record.round for record in final), default=0),
+            "trials": len(final),
+            "epsilon": by_observer["model"],
+            "epsilon_by_observer": by_observer,
+            "noise_var_mean": _mean(noise),
+            "perk": [asdict(item) for item in scheme.perks],
+            "seconds": scheme.seconds,
+        }
+
+    def _epsilon(self, scheme: SchemeResult, accountant: str, observer: str) -> float:
+        """The worst trial counts."""
+        delta, neighbours = self.config.privacy.delta, self.config.neighbours
+        return max(
+            (make_accountant(accountant, ledger, neighbours, observer).epsilon(delta) for ledger in scheme.ledgers),  # type: ignore[arg-type]
+            default=0.0,
+        )
+
+
+def finite_or_none(value: float) -> float | None:
+    """JSON has no infinity: null stands for `no finite value`."""
+    return value if math.isfinite(value) else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return finite_or_none(float(np.mean(values))) if values else None
+
+
+def _std(values: Sequence[float]) -> float | None:
+    """Sample standard deviation over trials; 0 for a single one."""
+    if not values:
+        return None
+    return finite_or_none(float(np.std(values, ddof=1))) if len(values) > 1 else 0.0

@@ -1,0 +1,144 @@
+"""A run as a folder: resolved config, rounds, ledgers, summary, models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.torch import load_file, save_file
+
+from airfl.bookkeeping import RoundRecord
+from airfl.config import from_toml
+from airfl.errors import InputError
+from airfl.privacy import Ledger
+from airfl.runs.result import Result, SchemeResult
+from airfl.transceiver import Perk
+
+LEDGER_FORMAT = "airfl-ledgers/1"
+
+
+def prepare_folder(out: str | Path, force: bool = False) -> Path:
+    """Make sure that ``out`` can be written before any work is done; a non-empty folder is refused unless forced."""
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"the output `{out}` is a file; name a folder")
+    try:
+        if folder.is_dir() and any(folder.iterdir()) and not force:
+            raise InputError(
+                f"the output folder `{out}` is not empty; name another one or add --force to write into it"
+            )
+        missing = [folder, *folder.parents]
+        made = [path for path in missing if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        for path in made:  # leave nothing behind until there is something to keep
+            path.rmdir()
+    except OSError as error:
+        raise InputError(f"the output folder `{out}` is not writable: {error}") from None
+    return folder
+
+
+def save(result: Result, out: str | Path) -> Result:
+    """Write a result; each file appears whole or not at all. Returns the result with ``out`` set."""
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    result = dataclasses.replace(result, out=str(out))
+    write_text(folder / "config.toml", result.config.to_toml())
+    write_atomically(folder / "rounds.parquet", lambda path: pq.write_table(_table(result), path))
+    ledgers = {
+        "format": LEDGER_FORMAT,
+        "delta": result.config.privacy.delta,
+        "neighbours": result.config.neighbours,
+        "schemes": {name: [l.to_mapping() for l in s.ledgers] for name, s in result.schemes.items()},  # noqa: E741
+    }
+    write_text(folder / "ledger.json", json.dumps(ledgers, indent=1, allow_nan=False))
+    models = {name: s.models for name, s in result.schemes.items() if s.models is not None}
+    if models:
+        write_atomically(folder / "model.safetensors", lambda path: save_file(models, path))
+    write_text(folder / "provenance.json", json.dumps(result.provenance, indent=1))
+    write_text(folder / "summary.json", json.dumps(result.summary, indent=1, allow_nan=False))
+    return result
+
+
+def load(out: str | Path) -> Result:
+    """Bring a finished run back."""
+    folder = Path(out)
+    try:
+        config = from_toml((folder / "config.toml").read_text(encoding="utf-8"))
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        provenance = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+        ledgers = read_ledgers(folder / "ledger.json")
+        rows = pq.read_table(folder / "rounds.parquet").to_pylist()
+        model_file = folder / "model.safetensors"
+        models = load_file(model_file) if model_file.is_file() else {}
+    except (OSError, json.JSONDecodeError, pa.ArrowInvalid) as error:
+        raise InputError(f"`{out}` is not a finished run: {error}") from None
+    schemes = {
+        name: SchemeResult(
+            records=tuple(RoundRecord(**row) for row in rows if row["scheme"] == name),
+            ledgers=tuple(ledgers[name]),
+            models=models.get(name),
+            perks=tuple(Perk(**item) for item in entry["perk"]),
+            status=entry["status"],
+            message=entry["message"],
+            seconds=entry["seconds"],
+        )
+        for name, entry in summary["schemes"].items()
+    }
+    return Result(config, summary["dim"], schemes, provenance, str(out))
+
+
+def read_ledgers(path: str | Path, scheme: str | None = None) -> dict[str, list[Ledger]]:
+    """Read ledger.json of a run: one ledger per scheme and trial, or those of one scheme."""
+    try:
+        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != LEDGER_FORMAT:
+        raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")
+    found = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
+    if scheme is not None and scheme not in found:
+        raise InputError(f"`{path}` has no scheme `{scheme}`; it holds: {', '.join(found)}")
+    return found if scheme is None else {scheme: found[scheme]}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all."""
+    write_atomically(path, lambda temporary: Path(temporary).write_bytes(data))
+
+
+def write_atomically(path: Path, write: Callable[[str], object]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _table(result: Result) -> pa.Table:
+    fields = dataclasses.fields(RoundRecord)
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    schema = pa.schema([(f.name, kinds[str(f.type)]) for f in fields])
+    rows = result.rounds
+    # An infinite ε (no protection) is kept as such: Parquet, unlike JSON, can hold it.
+    assert all(isinstance(row["epsilon"], float) and not math.isnan(row["epsilon"]) for row in rows)
+    return pa.Table.from_pylist(rows, schema=schema)

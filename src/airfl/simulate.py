@@ -1,0 +1,109 @@
+"""One round, the stages in order. This file is the map of the package.
+
+draw -> design -> train -> clip -> air -> update -> ledger, for all trials of a batch at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from airfl.air import EquivalentUplink, SignalUplink, Uplink
+from airfl.bookkeeping import RoundRecord, Watch, book_round, record_round, update_factor
+from airfl.channel import open_link
+from airfl.config import Config
+from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip, open_task
+from airfl.errors import DivergedError
+from airfl.privacy import Ledger, release
+from airfl.schemes import SCHEMES, RadioPlan, Scheme, plan_rounds
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a batch of trials stands: all that is needed to go on from here."""
+
+    round: int
+    models: torch.Tensor
+    ledgers: tuple[Ledger, ...]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One scheme on a batch of trials: ``init`` a state, then ``step`` it round by round."""
+
+    config: Config
+    scheme: Scheme
+    task: Task
+    plan: RadioPlan
+    engine: Engine
+    uplink: Uplink
+
+    def init(self) -> State:
+        """State before the first round."""
+        return State(0, self.task.initial_models(), tuple(Ledger() for _ in self.task.trials))
+
+    def step(self, state: State) -> tuple[State, list[RoundRecord]]:
+        """Run one round: the state after it, and one record per trial."""
+        t, task, plan = state.round, self.task, self.plan
+        reception, sent = plan.reception(t)  # draw and design
+        batches = task.batches(t, plan.active[:, t])
+        updates = self.engine.train(state.models, batches, task.inputs, task.labels, self.config.learning.learning_rate)
+        watch = Watch(*plan.active[:, t].shape)
+        estimate = self.uplink.receive(self._clip(updates, watch), plan.dim, reception)
+        models = self._project(state.models - update_factor(self.config) * estimate)
+        if not bool(torch.isfinite(models).all()):
+            raise DivergedError(
+                f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {t + 1}; lower "
+                "`learning.learning_rate` or `learning.server_step`"
+            )
+        events = book_round(self.config, plan, t, reception.gains, sent, task.max_local_steps)
+        ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
+        last = t + 1 == self.config.system.rounds
+        tested = task.evaluate(models) if last or (t + 1) % self.config.engine.eval_every == 0 else None
+        return State(t + 1, models, ledgers), record_round(self.config, plan, t, ledgers, watch, sent, tested)
+
+    def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
+        """Run the rounds that are left, yielding after each; the budget is checked before the last is handed out."""
+        state = state or self.init()
+        while state.round < self.config.system.rounds:
+            state, records = self.step(state)
+            if state.round == self.config.system.rounds:
+                self._release(state)
+            yield state, records
+
+    def _clip(self, blocks: Iterator[UpdateBlock], watch: Watch) -> Iterator[UpdateBlock]:
+        for block in blocks:
+            clipped, norms = clip(block.updates, self.plan.clip_norm)
+            watch.see(block, norms)
+            sent = clipped if self.scheme.clips else block.updates
+            yield UpdateBlock(block.trial, block.slot, sent, block.losses)
+
+    def _project(self, models: torch.Tensor) -> torch.Tensor:
+        """Π_D: onto the ball of diameter D around θ⁰, when a diameter is configured."""
+        diameter = self.config.learning.domain_diameter
+        if diameter is None:
+            return models
+        centre = self.task.initial_models()
+        offset = models - centre
+        length = torch.linalg.vector_norm(offset, dim=1, keepdim=True)
+        # A hair inside, so that the enforced diameter holds after rounding to float32.
+        return centre + offset * torch.clamp(0.5 * diameter * (1.0 - 1e-6) / length, max=1.0)
+
+    def _release(self, state: State) -> None:
+        privacy, epsilon = self.config.privacy, self.config.privacy.epsilon_for(self.plan.dim)
+        if self.scheme.keeps_budget and epsilon is not None:
+            for ledger in state.ledgers:
+                release(ledger, privacy.accountant, self.config.neighbours, epsilon, privacy.delta)
+
+
+def open_simulation(
+    config: Config, scheme: str, trials: Sequence[int], device: torch.device, task: Task | None = None
+) -> Simulation:
+    """Join the parts of a scheme for a batch of trials; ``task`` may be shared between schemes."""
+    task = task or open_task(config, trials, device)
+    plan = plan_rounds(config, SCHEMES[scheme], open_link(config, trials), task.spec.dim)
+    over_air = plan.norm is not None and config.scheme.uplink == "signal"
+    uplink = (SignalUplink if over_air else EquivalentUplink)(config.system.seed, task.trials)
+    return Simulation(config, SCHEMES[scheme], task, plan, choose_engine(config, task.spec, device), uplink)

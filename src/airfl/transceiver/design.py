@@ -1,0 +1,105 @@
+"""What a combiner method returns, and the transmit side that goes with it.
+
+Signal model: the base station takes wᴴ y_j, with y_j = Σ_i h_i s_i Δ̄_ij + n_j. Device i sees the gain wᴴ h_i s_i;
+s_i = 1/(wᴴ h_i) makes it 1. Power: |s_i|² c² ≤ d·P for ‖Δ̄_i‖ ≤ c, so |wᴴ h_i| ≥ g with the reach g = c/√(dP).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from airfl.errors import InputError
+
+#: Relative slack when a constraint is checked; far above rounding, far below anything physical.
+TOLERANCE = 1e-9
+
+Status = Literal["ok", "singular", "infeasible"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A combiner that every served device can reach, |wᴴ h_i| ≥ 1, batched over leading dimensions.
+
+    The reach g scales everything, so methods solve the problem for g = 1 and the caller multiplies.
+
+    Attributes:
+        combiner: w, [..., m], complex128.
+        norm: ‖w‖, [...], float64.
+        lower_bound: proven lower bound on ‖w‖², [...]; 0 where nothing was proven.
+        iterations: steps taken, [...], int64.
+        status: one word per instance, row-major over the leading dimensions.
+    """
+
+    combiner: torch.Tensor
+    norm: torch.Tensor
+    lower_bound: torch.Tensor
+    iterations: torch.Tensor
+    status: tuple[Status, ...]
+
+    @property
+    def gap(self) -> torch.Tensor:
+        """‖w‖² over its lower bound minus one; infinite where nothing was proven."""
+        return self.norm.square() / self.lower_bound - 1.0
+
+    def require_ok(self) -> Design:
+        """Return self if every instance was solved, else raise."""
+        bad = [word for word in self.status if word != "ok"]
+        if bad:
+            raise InputError(
+                f"the combiner failed on {len(bad)} of {len(self.status)} rounds ({bad[0]}); the channels of the "
+                "served devices must be linearly independent and not zero"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Transmission:
+    """The transmit side of a design for the devices that are active.
+
+    Attributes:
+        tx_scaling: s_i, [..., K], complex128.
+        gains: wᴴ h_i s_i, [..., K], complex128; what device i's update is multiplied with.
+        received_norm: max_i ‖h_i s_i‖, [...]; what a base station that looks at every antenna sees of one device.
+        power_w: d-symbol mean transmit power of each device at full clip, |s_i|² c²/d, [..., K].
+    """
+
+    tx_scaling: torch.Tensor
+    gains: torch.Tensor
+    received_norm: torch.Tensor
+    power_w: torch.Tensor
+
+
+def reach(clip_norm: float, dim: int, power_w: float) -> float:
+    """g = c/√(dP): the smallest |wᴴ h_i| at which device i keeps to its power limit."""
+    return clip_norm / math.sqrt(dim * power_w)
+
+
+def received_gains(combiner: torch.Tensor, channels: torch.Tensor) -> torch.Tensor:
+    """wᴴ h_i for combiner [..., m] and channels [..., K, m]; shape [..., K]."""
+    return torch.einsum("...m,...km->...k", combiner.conj(), channels)
+
+
+def transmit(
+    combiner: torch.Tensor, channels: torch.Tensor, clip_norm: float, dim: int, power_limit_w: float
+) -> Transmission:
+    """Unit-gain transmit scalars s_i = 1/(wᴴ h_i), with the power constraint |s_i|² c² ≤ d·P checked.
+
+    Args:
+        combiner: w, [..., m].
+        channels: h_i of the active devices, [..., K, m].
+    """
+    tx_scaling = 1.0 / received_gains(combiner, channels)
+    power_w = tx_scaling.abs().square() * (clip_norm**2 / dim)
+    worst = float(power_w.max())
+    if not worst <= power_limit_w * (1.0 + TOLERANCE):
+        raise InputError(
+            f"a device would need {worst:.3g} W to be heard with unit gain, but the limit is {power_limit_w:.3g} W; "
+            "the combiner must satisfy |wᴴh| >= c/sqrt(dP) for every active device"
+        )
+    gains = received_gains(combiner, channels) * tx_scaling
+    received_norm = (tx_scaling.abs() * torch.linalg.vector_norm(channels, dim=-1)).amax(dim=-1)
+    return Transmission(tx_scaling, gains, received_norm, power_w)
