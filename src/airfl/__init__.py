@@ -11,8 +11,7 @@ from airfl.devices import Dataset
 from airfl.errors import DivergedError, InputError
 from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
 from airfl.runs import Result, SchemeResult, load, run, save
-
-__version__ = "0.1.0"
+from airfl.version import __version__
 
 __all__ = [
     "BudgetError",
@@ -25,6 +24,7 @@ __all__ = [
     "RoundEvent",
     "Sampling",
     "SchemeResult",
+    "__version__",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_mu",

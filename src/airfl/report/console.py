@@ -80,7 +80,7 @@ def print_result(result: Result, page: Path) -> None:
         box=box.SIMPLE,
     )
     table.add_column("scheme", no_wrap=True)
-    for column in ("accuracy", "noise std", *(f"ε against\n{observer}" for observer in OBSERVERS), "seconds"):
+    for column in ("accuracy", "noise std", "ε model", "ε models", "ε base st."):
         table.add_column(column, justify="right", no_wrap=True)
     for name, entry in result.summary["schemes"].items():
         noise = entry["noise_var_mean"]
@@ -89,12 +89,11 @@ def print_result(result: Result, page: Path) -> None:
             percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
             "none" if not noise else f"{noise**0.5:.3g}",
             *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS),
-            f"{entry['seconds']:.1f}",
         )
     console.print(table)
     console.print(
-        f"ε: exact accounting, δ = {result.config.privacy.delta:g}, neighbours {result.config.neighbours}; ∞ is no "
-        "protection.",
+        f"ε by exact accounting at δ = {result.config.privacy.delta:g}, neighbours {result.config.neighbours}, against who "
+        "sees the final model, every round's model, or every antenna of the base station; ∞ is no protection.",
         style="dim",
     )
     for sentence in headline(result):

@@ -25,7 +25,9 @@ def epsilon_text(epsilon: float | None) -> str:
     """ε with three significant digits; ∞ where there is no protection."""
     if epsilon is None or math.isinf(epsilon):
         return "∞"
-    return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:,.0f}"
+    if epsilon < 1000:
+        return f"{epsilon:.3g}"
+    return f"{epsilon:,.0f}" if epsilon < 100_000 else f"{epsilon:.1e}".replace("e+0", "e")
 
 
 def epsilon_meaning(epsilon: float | None) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from airfl.devices import idx
+from airfl.version import __version__
 
-PACKAGES = ("airfl", "torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")
+PACKAGES = ("torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")
 EXTRAS = ("scikit-learn", "cvxpy", "dp-accounting", "mpmath")
 
 
@@ -21,7 +22,7 @@ def examine() -> dict[str, Any]:
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {"airfl": __version__, **{name: _version(name) for name in PACKAGES}},
         "extras": {name: _version(name) for name in EXTRAS},
         "datasets": {
             "fashion-mnist": None if folder is None else str(folder),

@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +17,7 @@ from airfl.errors import DivergedError, InputError
 from airfl.privacy import BudgetError
 from airfl.runs.result import Result, SchemeResult, Status
 from airfl.simulate import Simulation, State, open_simulation
+from airfl.version import __version__
 
 
 class Progress(Protocol):
@@ -106,7 +106,7 @@ def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | Non
 def _provenance(device: torch.device, task: Task, simulations: dict[str, list[Simulation]]) -> dict[str, Any]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
-        "airfl": version("airfl"),
+        "airfl": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": f"{device.type} ({name})",
