@@ -1,0 +1,36 @@
+"""Small configurations that need no file and run in a blink."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+import airfl
+
+settings.register_profile("airfl", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("airfl")
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny() -> airfl.Config:
+    """Digits, softmax regression, 12 devices of which 9 are active, 16 antennas."""
+    return airfl.preset("paper").replace(
+        {
+            "name": "tiny",
+            "system.trials": 2,
+            "system.num_devices": 12,
+            "system.num_antennas": 16,
+            "system.participation": 0.75,
+            "system.rounds": 4,
+            "learning.dataset": "digits",
+            "learning.split": "standard",
+            "learning.model": "softmax",
+            "learning.local_steps": 3,
+            "learning.learning_rate": 0.1,
+            "learning.clip_norm": 1.0,
+            "privacy.epsilon": 50.0,
+            "privacy.accountant": "gaussian",
+        }
+    )

@@ -1,0 +1,127 @@
+"""The signal-level uplink and its scalar form: exact on the signal, equal in distribution on the noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from airfl.air import EquivalentUplink, Reception, SignalUplink
+from airfl.devices import UpdateBlock
+from airfl.transceiver import transmit, zero_forcing
+from airfl.transceiver.design import reach
+
+DIM = 30_000
+CLIP = 2.0
+POWER = 1e-3
+
+
+def setting(active=5, antennas=12, phases="ones", noise_power=1e-13, seed=0, trials=2, round_index=3):
+    """Complex channels of very different strength, a combiner for them, and clipped updates."""
+    rng = np.random.default_rng(seed)
+    shape = (trials, active, antennas)
+    h = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) * 10 ** rng.uniform(-6, -3, (trials, active, 1))
+    channels = torch.from_numpy(h)
+    u = None if phases == "ones" else torch.from_numpy(np.exp(1j * rng.uniform(0, 6.28, (trials, active))))
+    combiner = zero_forcing(channels, u).combiner * reach(CLIP, DIM, POWER)
+    sent = transmit(combiner, channels, CLIP, DIM, POWER)
+    noise_var = torch.linalg.vector_norm(combiner, dim=1) ** 2 * noise_power / 2
+    reception = Reception(round_index, sent.gains, noise_var, noise_power, channels, sent.tx_scaling, combiner)
+    updates = rng.standard_normal((trials, active, DIM)).astype(np.float32)
+    updates *= CLIP / np.linalg.norm(updates, axis=2, keepdims=True)
+    return reception, torch.from_numpy(updates)
+
+
+def blocks(updates, size=3):
+    trials, active = updates.shape[:2]
+    where = [(t, s) for t in range(trials) for s in range(active)]
+    for start in range(0, len(where), size):
+        part = torch.tensor(where[start : start + size])
+        yield UpdateBlock(part[:, 0], part[:, 1], updates[part[:, 0], part[:, 1]], torch.zeros(len(part)))
+
+
+def silent(reception):
+    """The same setting with no receiver noise to speak of."""
+    return Reception(
+        reception.round_index,
+        reception.gains,
+        torch.zeros_like(reception.noise_var),
+        0.0,
+        reception.channels,
+        reception.tx_scaling,
+        reception.combiner,
+    )
+
+
+CASES = [(5, 12, "ones"), (5, 12, "random"), (12, 12, "ones"), (1, 1, "random"), (3, 40, "random")]
+
+
+@pytest.mark.parametrize(("active", "antennas", "phases"), CASES)
+def test_signal_part_is_exact(active, antennas, phases):
+    reception, updates = setting(active, antennas, phases)
+    plain = updates.double().sum(dim=1)
+    for uplink in (SignalUplink(7, (0, 1)), EquivalentUplink(7, (0, 1))):
+        estimate = uplink.receive(blocks(updates), DIM, silent(reception)).double()
+        error = torch.linalg.vector_norm(estimate - plain, dim=1) / torch.linalg.vector_norm(plain, dim=1)
+        assert float(error.max()) < 1e-5
+
+
+@pytest.mark.parametrize(("active", "antennas", "phases"), CASES)
+def test_noise_has_the_booked_variance_and_is_gaussian(active, antennas, phases):
+    """Variance within 5 standard errors (false alarm 6e-7); KS tests at 1e-4, also of one uplink against the other."""
+    reception, updates = setting(active, antennas, phases, noise_power=1e-10)
+    plain = updates.double().sum(dim=1)
+    whitened = []
+    for uplink in (SignalUplink(7, (0, 1)), EquivalentUplink(7, (0, 1))):
+        noise = (uplink.receive(blocks(updates), DIM, reception).double() - plain).numpy()
+        for row in range(2):
+            booked = float(reception.noise_var[row])
+            assert abs(noise[row].var() / booked - 1) < 5 * math.sqrt(2 / DIM)
+            assert abs(noise[row].mean()) < 5 * math.sqrt(booked / DIM)
+            assert stats.kstest(noise[row] / math.sqrt(booked), "norm").pvalue > 1e-4
+        whitened.append((noise / np.sqrt(reception.noise_var.numpy())[:, None]).ravel())
+    assert stats.ks_2samp(*whitened).pvalue > 1e-4
+    assert abs(np.corrcoef(whitened[0][:DIM], whitened[0][DIM:])[0, 1]) < 5 / math.sqrt(DIM)
+
+
+def test_neither_chunks_nor_blocks_nor_batches_change_the_result():
+    reception, updates = setting()
+    whole = SignalUplink(7, (0, 1)).receive(blocks(updates), DIM, reception)
+    small = SignalUplink(7, (0, 1), chunk_symbols=1).receive(blocks(updates, 10), DIM, reception)
+    assert torch.allclose(whole, small, rtol=1e-6, atol=1e-6)
+    one = EquivalentUplink(7, (0, 1)).receive(blocks(updates, 1), DIM, reception)
+    all_at_once = EquivalentUplink(7, (0, 1)).receive(blocks(updates, 99), DIM, reception)
+    assert torch.allclose(one, all_at_once, atol=1e-5)
+    second = Reception(3, reception.gains[1:], reception.noise_var[1:], reception.noise_power)
+    alone = EquivalentUplink(7, (1,)).receive(blocks(updates[1:]), DIM, second)
+    assert torch.allclose(alone[0], all_at_once[1], atol=1e-5)
+
+
+def test_rounds_and_seeds_draw_different_noise():
+    first, updates = setting(round_index=0)
+    second, _ = setting(round_index=1)
+    for kind in (SignalUplink, EquivalentUplink):
+        a = kind(7, (0, 1)).receive(blocks(updates), DIM, first)
+        assert torch.equal(a, kind(7, (0, 1)).receive(blocks(updates), DIM, first))
+        assert not torch.allclose(a, kind(7, (0, 1)).receive(blocks(updates), DIM, second))
+        assert not torch.allclose(a, kind(8, (0, 1)).receive(blocks(updates), DIM, first))
+
+
+def test_gains_other_than_one_are_applied():
+    reception, updates = setting()
+    gains = reception.gains * torch.tensor([0.5, 1.0, 1.2, 0.9, -0.3j])
+    tilted = Reception(
+        3,
+        gains,
+        torch.zeros(2),
+        0.0,
+        reception.channels,
+        reception.tx_scaling * torch.tensor([0.5, 1.0, 1.2, 0.9, -0.3j]),
+        reception.combiner,
+    )
+    expected = (gains.real[:, :, None] * updates).sum(dim=1).float()
+    for uplink in (SignalUplink(7, (0, 1)), EquivalentUplink(7, (0, 1))):
+        assert torch.allclose(uplink.receive(blocks(updates), DIM, tilted), expected, atol=1e-5)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from airfl.devices import build_model, clip
+from airfl.devices.engine_batched import BatchedEngine
+from airfl.devices.engine_loop import LoopEngine
+from airfl.devices.models import MODELS
+from airfl.errors import InputError
+from tests.oracles.training import sgd
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("paper-cnn", 582_026), ("small-cnn", 29_994), ("mlp", 50_890), ("softmax", 7_850)]
+)
+def test_parameter_counts(name, count):
+    assert build_model(name, (1, 28, 28), 10).dim == count
+
+
+class Scaled(nn.Module):
+    """A module with a parameter of its own and a layer that no fast path knows."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(inputs))
+        self.norm = nn.LayerNorm(inputs)
+        self.out = nn.Linear(inputs, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.nn.functional.gelu(self.norm(x.flatten(1)) * self.scale))
+
+
+def custom(input_shape, num_classes):
+    return Scaled(int(np.prod(input_shape)), num_classes)
+
+
+def fixed():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def not_a_module():
+    return lambda x: x
+
+
+def with_batch_norm():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+
+
+def wrong_classes():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))
+
+
+def fails():
+    raise RuntimeError("no")
+
+
+def test_factories_by_import_path():
+    here = "tests.test_models_and_engines"
+    assert build_model(f"{here}:custom", (1, 8, 8), 10).dim == 64 * 3 + 650
+    assert build_model(f"{here}:fixed", (1, 8, 8), 10).dim == 650
+    for name, message in (
+        ("not_a_module", "must return a torch.nn.Module"),
+        ("with_batch_norm", "running statistics"),
+        ("wrong_classes", "expected"),
+        ("fails", "failed: no"),
+        ("absent", "cannot be imported"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build_model(f"{here}:{name}", (1, 8, 8), 10)
+    with pytest.raises(InputError, match="unknown model"):
+        build_model("resnet", (1, 8, 8), 10)
+    with pytest.raises(InputError, match="square images"):
+        build_model("paper-cnn", (1, 8, 8), 10)
+
+
+def test_initial_models_follow_from_the_seed_and_touch_no_global_state():
+    spec = build_model("tests.test_models_and_engines:custom", (1, 8, 8), 10)
+    before = torch.random.get_rng_state()
+    first = spec.initial(5)
+    assert torch.equal(first, spec.initial(5))
+    assert not torch.equal(first, spec.initial(6))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_flatten_round_trip():
+    spec = build_model("small-cnn", (1, 28, 28), 10)
+    vectors = torch.randn(3, spec.dim)
+    assert torch.equal(spec.flatten({k: v[1] for k, v in spec.unflatten(vectors).items()}), vectors[1])
+
+
+def problem(name, trials=2, active=3, steps=3, batch=4, samples=40):
+    shape = (1, 8, 8) if ":" in name else (1, 28, 28)
+    generator = torch.Generator().manual_seed(1)
+    spec = build_model(name, shape, 10)
+    inputs = torch.randn(samples, *shape, generator=generator)
+    labels = torch.randint(10, (samples,), generator=generator)
+    batches = torch.randint(samples, (trials, active, steps, batch), generator=generator)
+    batches[0, 1, -1, 2:] = -1  # a smaller last batch
+    batches[1, 2, 1:] = -1  # a device with less data
+    models = torch.stack([spec.initial(seed) for seed in range(trials)])
+    return spec, models, batches, inputs, labels
+
+
+def gather(blocks, trials, active, dim):
+    updates, losses = torch.full((trials, active, dim), torch.nan), torch.full((trials, active), torch.nan)
+    for block in blocks:
+        updates[block.trial, block.slot] = block.updates
+        losses[block.trial, block.slot] = block.losses
+    return updates, losses
+
+
+@pytest.mark.parametrize("name", [*MODELS, "tests.test_models_and_engines:custom"])
+def test_loop_and_batched_equal_plain_pytorch(name):
+    spec, models, batches, inputs, labels = problem(name)
+    rate = 0.05
+    loop, loop_losses = gather(LoopEngine(spec).train(models, batches, inputs, labels, rate), 2, 3, spec.dim)
+    for chunk in (None, 1, 4):
+        engine = BatchedEngine(spec, chunk=chunk)
+        batched, losses = gather(engine.train(models, batches, inputs, labels, rate), 2, 3, spec.dim)
+        assert torch.allclose(batched, loop, atol=2e-4, rtol=1e-3)
+        assert torch.allclose(losses, loop_losses, atol=1e-5)
+    for trial in range(2):
+        for slot in range(3):
+            module = spec.factory()
+            with torch.no_grad():
+                for parameter, value in zip(module.parameters(), spec.unflatten(models[trial]).values(), strict=True):
+                    parameter.copy_(value)
+            sgd(module, batches[trial, slot], inputs, labels, rate)
+            local = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+            assert torch.allclose(loop[trial, slot], (models[trial] - local) / rate, atol=2e-4, rtol=1e-3)
+
+
+def test_training_does_not_touch_the_broadcast_model():
+    spec, models, batches, inputs, labels = problem("mlp")
+    before = models.clone()
+    for engine in (LoopEngine(spec), BatchedEngine(spec)):
+        list(engine.train(models, batches, inputs, labels, 0.1))
+        assert torch.equal(models, before)
+
+
+def test_a_device_without_samples_sends_zero():
+    spec, models, batches, inputs, labels = problem("softmax")
+    batches[0, 0] = -1
+    for engine in (LoopEngine(spec), BatchedEngine(spec)):
+        updates, losses = gather(engine.train(models, batches, inputs, labels, 0.1), 2, 3, spec.dim)
+        assert float(updates[0, 0].abs().max()) == 0.0
+        assert float(losses[0, 0]) == 0.0
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1.0, 77.7, 1e4])
+def test_clipping_never_exceeds_its_norm_and_keeps_short_updates(limit):
+    updates = torch.randn(50, 3000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-4, 4, 50)[:, None]
+    clipped, norms = clip(updates, limit)
+    assert float(torch.linalg.vector_norm(clipped.double(), dim=1).max()) <= limit
+    assert torch.allclose(norms, torch.linalg.vector_norm(updates.double(), dim=1))
+    short = norms < limit * 0.999
+    assert torch.equal(clipped[short], updates[short])
+    assert torch.allclose(
+        torch.linalg.vector_norm(clipped[~short].double(), dim=1), torch.tensor(limit).double(), rtol=2e-3
+    )
+    zero, _ = clip(torch.zeros(1, 5), limit)
+    assert torch.equal(zero, torch.zeros(1, 5))
