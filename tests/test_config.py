@@ -94,9 +94,7 @@ def test_private_scheme_needs_a_budget():
         airfl.preset("paper").replace({"privacy.epsilon": None, "privacy.epsilon_tilde": None})
 
 
-@pytest.mark.parametrize(
-    ("section", "first", "second"), [(s, a, b) for s, a, b in configuration.EXCLUSIVE_KEYS]
-)
+@pytest.mark.parametrize(("section", "first", "second"), [(s, a, b) for s, a, b in configuration.EXCLUSIVE_KEYS])
 def test_one_of_a_pair_replaces_the_other_but_both_are_refused(section, first, second):
     base = airfl.preset("paper")
     for one, other in ((first, second), (second, first)):
@@ -117,7 +115,7 @@ def test_overrides_are_read_as_toml():
     assert configuration.parse_override("channel.power_w=2e-9") == ("channel.power_w", 2e-9)
     assert configuration.parse_override("learning.model=mlp") == ("learning.model", "mlp")
     assert configuration.parse_override('scheme.names=["fedavg"]') == ("scheme.names", ["fedavg"])
-    with pytest.raises(InputError, match="section.key=value"):
+    with pytest.raises(InputError, match=r"section\.key=value"):
         configuration.parse_override("rounds")
 
 

@@ -90,9 +90,7 @@ def test_transmit_scalars_meet_the_power_limit(seed, power_w):
     assert torch.allclose(sent.gains, torch.ones((), dtype=torch.complex128))
     assert float(sent.power_w.max()) <= power_w * (1 + 1e-9)
     assert float(sent.power_w.max()) == pytest.approx(power_w, rel=1e-6)  # the limit is used
-    brute = max(
-        float(torch.linalg.vector_norm(h[1, i] * sent.tx_scaling[1, i])) for i in range(4)
-    )
+    brute = max(float(torch.linalg.vector_norm(h[1, i] * sent.tx_scaling[1, i])) for i in range(4))
     assert float(sent.received_norm[1]) == pytest.approx(brute)
     with pytest.raises(InputError, match="limit"):
         transmit(w * 0.99, h, clip_norm, dim, power_w)

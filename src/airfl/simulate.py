@@ -53,7 +53,7 @@ class Simulation:
         watch = Watch(*plan.active[:, t].shape)
         estimate = self.uplink.receive(self._clip(updates, watch), plan.dim, reception)
         models = self._project(state.models - update_factor(self.config) * estimate)
-        if not bool(torch.isfinite(models).all()):
+        if not bool(torch.isfinite(models).all() and torch.isfinite(watch.losses).all()):
             raise DivergedError(
                 f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {t + 1}; lower "
                 "`learning.learning_rate` or `learning.server_step`"

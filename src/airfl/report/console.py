@@ -92,8 +92,8 @@ def print_result(result: Result, page: Path) -> None:
         )
     console.print(table)
     console.print(
-        f"ε by exact accounting at δ = {result.config.privacy.delta:g}, neighbours {result.config.neighbours}, against who "
-        "sees the final model, every round's model, or every antenna of the base station; ∞ is no protection.",
+        f"ε by exact accounting at δ = {result.config.privacy.delta:g}, neighbours {result.config.neighbours}, against "
+        "who sees the final model, every round's model, or every antenna of the base station; ∞ is no protection.",
         style="dim",
     )
     for sentence in headline(result):

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import airfl
+from airfl import runs
+from airfl.errors import InputError
+from airfl.report import headline, write_report
+from airfl.report.words import epsilon_meaning, epsilon_text, percent
+
+
+@pytest.fixture
+def result(tiny):
+    return airfl.run(tiny)
+
+
+def test_a_run_comes_back(result, tmp_path):
+    saved = airfl.save(result, tmp_path / "run")
+    back = airfl.load(tmp_path / "run")
+    assert back.config == result.config
+    assert back.summary == saved.summary
+    assert back.provenance == result.provenance
+    for name, scheme in result.schemes.items():
+        assert torch.equal(back.schemes[name].models, scheme.models)
+        assert back.schemes[name].ledgers == scheme.ledgers
+        assert repr(back.schemes[name].records) == repr(scheme.records)
+        assert back.schemes[name].perks == scheme.perks
+
+
+def test_files_of_a_run(result, tmp_path):
+    airfl.save(result, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        "config.toml",
+        "rounds.parquet",
+        "ledger.json",
+        "summary.json",
+        "provenance.json",
+        "model.safetensors",
+    }
+    table = pq.read_table(tmp_path / "rounds.parquet")
+    assert table.num_rows == 4 * 2 * 4
+    assert {"scheme", "trial", "round", "accuracy", "loss", "epsilon", "noise_var"} <= set(table.column_names)
+    assert load_file(tmp_path / "model.safetensors")["airfl-dp"].shape == (2, 650)
+    summary = json.loads(
+        (tmp_path / "summary.json").read_text(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON")
+    )
+    entry = summary["schemes"]["airfl-dp"]
+    assert {"accuracy_mean", "accuracy_std", "epsilon", "epsilon_by_observer", "noise_var_mean", "seconds"} <= set(
+        entry
+    )
+    assert set(entry["epsilon_by_observer"]) == {"model", "models", "base-station"}
+    assert summary["schemes"]["fedavg"]["epsilon"] == {"gaussian": None, "paper": None}
+    assert airfl.read(str(tmp_path / "config.toml")) == result.config
+
+
+def test_what_is_not_a_run_is_refused(result, tmp_path):
+    with pytest.raises(InputError, match="not a finished run"):
+        airfl.load(tmp_path)
+    airfl.save(result, tmp_path)
+    (tmp_path / "rounds.parquet").write_bytes(b"PAR1 broken")
+    with pytest.raises(InputError, match="not a finished run"):
+        airfl.load(tmp_path)
+
+
+def test_output_folder(tmp_path):
+    assert runs.prepare_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not (tmp_path / "a").exists()  # nothing is left until there is something to keep
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("mine")
+    with pytest.raises(InputError, match="not empty"):
+        runs.prepare_folder(tmp_path / "full")
+    runs.prepare_folder(tmp_path / "full", force=True)
+    with pytest.raises(InputError, match="is a file"):
+        runs.prepare_folder(tmp_path / "full" / "x")
+    with pytest.raises(InputError, match="not writable"):
+        runs.prepare_folder(tmp_path / "full" / "x" / "below")
+    with pytest.raises(InputError, match="not writable"):
+        runs.prepare_folder("/proc/airfl")
+
+
+def test_report_is_whole_and_self_contained(result, tmp_path):
+    page = write_report(result, tmp_path).read_text(encoding="utf-8")
+    for word in ("Vanilla FL", "AirFL-DP", "curious base station", "pseudo-random", "Resolved configuration", "∞"):
+        assert word in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", page).lower().replace("finance", "")
+    for name in ("accuracy", "loss", "noise", "budget"):
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_report_of_an_unfinished_run(tiny, tmp_path):
+    config = tiny.replace({"learning.learning_rate": 1e38})
+    page = write_report(airfl.run(config), tmp_path).read_text(encoding="utf-8")
+    assert "did not finish" in page
+    assert "diverged" in page
+
+
+def test_report_of_ideal_schemes_only(tiny, tmp_path):
+    config = tiny.replace({"scheme.names": ["fedavg"], "privacy.epsilon": None})
+    write_report(airfl.run(config), tmp_path)
+    assert not (tmp_path / "figures" / "noise.png").exists()
+
+
+def test_words(result):
+    text = " ".join(headline(result))
+    assert "AirFL-DP reached" in text
+    assert "ε = 50" in text
+    assert "protects nobody in practice" in text
+    assert "P·Λ_min/σ²" in text  # an SNR is never printed without its definition
+    assert epsilon_text(None) == epsilon_text(float("inf")) == "∞"
+    assert epsilon_text(2.3456) == "2.35"
+    assert epsilon_meaning(0.9) == "strong protection"
+    assert epsilon_meaning(None) == "no protection"
+    assert percent(0.8123, 0.004, 3) == "81.2 ± 0.4 %"
+    assert percent(None) == "–"
+
+
+def test_published_budget_is_never_quoted_alone(tiny):
+    text = " ".join(headline(airfl.run(tiny.replace({"privacy.accountant": "paper"}))))
+    assert "counts too little" in text
+    assert "the exact figure" in text
+
+
+def test_python_api_of_the_readme(tmp_path):
+    """The README's Python lines run as they stand."""
+    from pathlib import Path
+
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", readme, re.S).group(1)
+    assert len(code.strip().splitlines()) <= 6
+    small = code.replace('"system.rounds": 10', '"system.rounds": 1, "system.trials": 1')
+    assert small != code
+    exec(compile(small.replace("my-run", str(tmp_path / "run")), "README", "exec"), {})
+    assert (tmp_path / "run" / "summary.json").is_file()

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import airfl
+from airfl import schemes
+from airfl.devices import open_task
+from airfl.privacy import make_accountant
+from airfl.simulate import open_simulation
+
+CPU = torch.device("cpu")
+
+
+def final(result, scheme):
+    return result.schemes[scheme].models
+
+
+def test_same_seed_same_bits(tiny):
+    first, second = airfl.run(tiny), airfl.run(tiny)
+    for name in tiny.scheme.names:
+        assert torch.equal(final(first, name), final(second, name))
+        # As text, since NaN (a quantity that does not exist over an ideal channel) differs from itself.
+        assert repr(first.schemes[name].records) == repr(second.schemes[name].records)
+    assert not torch.equal(final(first, "airfl-dp"), final(airfl.run(tiny.replace({"system.seed": 2})), "airfl-dp"))
+
+
+@pytest.mark.parametrize("backend", ["loop", "batched"])
+@pytest.mark.parametrize("uplink", ["equivalent", "signal"])
+def test_trials_one_by_one_or_batched(tiny, backend, uplink):
+    config = tiny.replace({"engine.backend": backend, "scheme.uplink": uplink})
+    together, apart = airfl.run(config), airfl.run(config, trials_per_batch=1)
+    for name in config.scheme.names:
+        assert torch.allclose(final(together, name), final(apart, name), atol=1e-4)
+        assert together.schemes[name].ledgers == apart.schemes[name].ledgers
+
+
+def test_backends_agree(tiny):
+    loop = airfl.run(tiny.replace({"engine.backend": "loop"}))
+    batched = airfl.run(tiny.replace({"engine.backend": "batched"}))
+    for name in tiny.scheme.names:
+        assert torch.allclose(final(loop, name), final(batched, name), atol=1e-4)
+
+
+def test_one_round_by_hand(tiny):
+    """θ − (η_g η/K)·Σ Δ̄, from the parts, for an ideal channel with clipping."""
+    config = tiny.replace({"learning.server_step": 1.5, "system.trials": 1})
+    simulation = open_simulation(config, "fedavg-clip", [0], CPU)
+    state, _ = simulation.step(simulation.init())
+    start = simulation.init().models
+    batches = simulation.task.batches(0, simulation.plan.active[:, 0])
+    total = torch.zeros(1, simulation.plan.dim)
+    for block in simulation.engine.train(start, batches, simulation.task.inputs, simulation.task.labels, 0.1):
+        for update in block.updates:
+            total += update * min(1.0, 1.0 / float(update.norm()))
+    assert torch.allclose(state.models, start - 1.5 * 0.1 / 9 * total, atol=1e-5)
+
+
+def test_batches_cover_each_epoch_once(tiny):
+    config = tiny.replace({"learning.local_epochs": 2, "learning.batch_size": 7, "learning.partition": "dirichlet"})
+    task = open_task(config, [0, 1], CPU)
+    active = np.array([[0, 3, 7], [1, 2, 11]])
+    batches = task.batches(5, active)
+    for row in range(2):
+        for slot, device in enumerate(active[row]):
+            mine = task.partitions[row].of(int(device))
+            used = batches[row, slot][batches[row, slot] >= 0].numpy()
+            assert sorted(used) == sorted(np.repeat(mine, 2))
+            steps = (batches[row, slot] >= 0).any(dim=1).sum()
+            assert int(steps) == 2 * math.ceil(len(mine) / 7)
+    assert task.max_local_steps == 2 * math.ceil(max(p.sizes.max() for p in task.partitions) / 7)
+    # A device's order does not depend on who else is active, and changes from round to round.
+    alone = task.batches(5, np.array([[3], [2]]))
+    assert torch.equal(alone[0, 0], batches[0, 1][: alone.shape[2]])
+    assert not torch.equal(task.batches(6, active), batches)
+
+
+def test_drop_last_and_local_steps(tiny):
+    config = tiny.replace({"learning.local_epochs": 1, "learning.batch_size": 10, "learning.drop_last": True})
+    task = open_task(config, [0], CPU)
+    batches = task.batches(0, np.array([[0, 1]]))
+    counts = (batches >= 0).sum(dim=3)
+    assert set(counts.flatten().tolist()) <= {0, 10}
+    assert int(counts[0, 0].sum()) == len(task.partitions[0].of(0)) // 10 * 10
+    many = open_task(tiny.replace({"learning.local_steps": 40, "learning.batch_size": 10}), [0], CPU)
+    steps = many.batches(0, np.array([[0, 1]]))
+    assert steps.shape == (1, 2, 40, 10)
+    assert bool(((steps >= 0).sum(dim=3) > 0).all())  # more steps than an epoch has: it starts another one
+
+
+def test_ledger_books_the_noise_that_is_added(tiny):
+    """v in the ledger equals the variance of (received − sum of clipped updates), for both uplinks."""
+    for uplink in ("equivalent", "signal"):
+        config = tiny.replace({"scheme.uplink": uplink, "learning.model": "mlp", "system.trials": 1})
+        noisy = open_simulation(config, "airfl-dp", [0], CPU)
+        silent = open_simulation(config, "fedavg-clip", [0], CPU)
+        after, _ = noisy.step(noisy.init())
+        clean, _ = silent.step(silent.init())
+        factor = 0.1 / 9
+        noise = ((clean.models - after.models) / factor).double().numpy().ravel()
+        booked = after.ledgers[0].events[0].noise_var
+        assert noise.var() == pytest.approx(booked, rel=5 * math.sqrt(2 / len(noise)))
+
+
+@pytest.mark.parametrize("accountant", ["gaussian", "paper"])
+@pytest.mark.parametrize("participation", [0.75, 1.0])
+def test_budget_is_spent_and_never_exceeded(tiny, accountant, participation):
+    for epsilon in (0.3, 3.0, 300.0):
+        config = tiny.replace(
+            {
+                "privacy.epsilon": epsilon,
+                "privacy.accountant": accountant,
+                "system.participation": participation,
+                "scheme.names": ["airfl-dp"],
+            }
+        )
+        result = airfl.run(config)
+        for ledger in result.schemes["airfl-dp"].ledgers:
+            spent = make_accountant(accountant, ledger, config.neighbours).epsilon(1e-5)
+            assert spent <= epsilon
+            assert spent == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_perk_case_leaves_the_channel_alone(tiny):
+    """Little power: the channel pays, AirFL-DP is AirFL-MIMO bit for bit, and ε is below the budget."""
+    config = tiny.replace({"channel.power_w": 1e-13, "privacy.epsilon": 50.0})
+    result = airfl.run(config)
+    assert all(item.is_perk and item.margin_db > 0 for item in result.schemes["airfl-dp"].perks)
+    assert torch.equal(final(result, "airfl-dp"), final(result, "airfl-mimo"))
+    assert result.summary["schemes"]["airfl-dp"]["epsilon"]["gaussian"] < 50.0
+    strong = airfl.run(tiny)
+    assert not any(item.is_perk for item in strong.schemes["airfl-dp"].perks)
+
+
+def test_power_is_kept_to(tiny):
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-mimo", "airfl-dp"]}))
+    assert result.schemes["airfl-mimo"].column("max_power_w") == pytest.approx(2e-3)
+    assert (result.schemes["airfl-dp"].column("max_power_w") <= 2e-3 * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scheme.phases": "random"},
+        {"scheme.combiner_columns": "all"},
+        {"channel.distance": "common"},
+        {"channel.fading": "rician", "channel.antenna_correlation": 0.5},
+        {"learning.partition": "classes"},
+        {"learning.partition": "dirichlet", "learning.drop_last": True},
+        {"learning.split": "pooled"},
+        {"learning.local_epochs": 1},
+        {"engine.eval_every": 3},
+        {"learning.samples_per_device": 20},
+    ],
+)
+def test_every_variant_runs(tiny, change):
+    result = airfl.run(tiny.replace({"system.rounds": 2, **change}))
+    for scheme in result.schemes.values():
+        assert scheme.status == "done"
+        assert 0.0 <= scheme.final()[0].accuracy <= 1.0
+
+
+def test_combiner_for_all_costs_more_noise(tiny):
+    few = airfl.run(tiny.replace({"scheme.names": ["airfl-mimo"]}))
+    many = airfl.run(tiny.replace({"scheme.names": ["airfl-mimo"], "scheme.combiner_columns": "all"}))
+    assert (many.schemes["airfl-mimo"].column("noise_var") > few.schemes["airfl-mimo"].column("noise_var")).all()
+
+
+def test_domain_is_enforced_and_booked(tiny):
+    config = tiny.replace({"learning.domain_diameter": 0.02, "privacy.smoothness": 2.0})
+    simulation = open_simulation(config, "airfl-dp", [0, 1], CPU)
+    start = simulation.init().models
+    for state, _ in simulation.rounds():
+        assert float(torch.linalg.vector_norm((state.models - start).double(), dim=1).max()) <= 0.01
+    domain = state.ledgers[0].events[-1].domain
+    assert (domain.diameter, domain.smoothness, domain.local_steps) == (0.02, 2.0, 3)
+    assert (
+        open_simulation(tiny, "airfl-dp", [0], CPU).step(simulation_state(tiny))[0].ledgers[0].events[0].domain is None
+    )
+
+
+def simulation_state(config):
+    return open_simulation(config, "airfl-dp", [0], CPU).init()
+
+
+def test_steps_can_be_resumed_to_the_same_bits(tiny):
+    simulation = open_simulation(tiny, "airfl-dp", [0, 1], CPU)
+    states = [state for state, _ in simulation.rounds()]
+    again = [state for state, _ in open_simulation(tiny, "airfl-dp", [0, 1], CPU).rounds(states[1])]
+    assert torch.equal(states[-1].models, again[-1].models)
+    assert states[-1].ledgers == again[-1].ledgers
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_divergence_stops_with_a_clear_word_and_keeps_the_records(tiny):
+    config = tiny.replace({"learning.learning_rate": 1e38, "scheme.names": ["fedavg", "airfl-dp"]})
+    result = airfl.run(config)
+    vanilla = result.schemes["fedavg"]
+    assert vanilla.status == "diverged"
+    assert "NaN or infinity in round" in vanilla.message
+    assert vanilla.models is None
+    assert result.schemes["airfl-dp"].records is not None
+
+
+def test_overspending_design_is_refused(tiny, monkeypatch):
+    """A planted bug in the allocation: the release step catches it and no model comes out."""
+    honest = schemes.allocate
+    monkeypatch.setattr(schemes, "allocate", lambda minimum, budget: honest(minimum, budget * 1.01))
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"]}))
+    assert result.schemes["airfl-dp"].status == "refused"
+    assert result.schemes["airfl-dp"].models is None
+    assert "budget is exceeded" in result.schemes["airfl-dp"].message
+
+
+def test_interruption_keeps_what_was_recorded(tiny):
+    class Stop:
+        def start(self, scheme, rounds):
+            pass
+
+        def round(self, scheme, records):
+            if scheme == "fedavg-clip" and records[0].round == 2:
+                raise KeyboardInterrupt
+
+    result = airfl.run(tiny, progress=Stop())
+    assert list(result.schemes) == ["fedavg", "fedavg-clip"]
+    assert result.schemes["fedavg-clip"].status == "interrupted"
+    assert len(result.schemes["fedavg-clip"].records) == 4  # two rounds of two trials
+
+
+def test_training_learns_something(tiny):
+    config = tiny.replace({"system.rounds": 15, "learning.local_epochs": 2, "learning.clip_norm": 20.0})
+    summary = airfl.run(config.replace({"privacy.epsilon": 2000.0})).summary["schemes"]
+    assert summary["fedavg"]["accuracy_mean"] > 0.85
+    assert summary["airfl-mimo"]["accuracy_mean"] > 0.8
+
+
+def test_perk_threshold_of_the_paper_is_near_minus_66_db():
+    """Zero forcing, the authors' setting, at ε̃ = 0.1: the published figure's threshold."""
+    from airfl.channel import open_link
+    from airfl.schemes import SCHEMES, plan_rounds
+
+    config = airfl.preset("authors").replace({"scheme.names": ["airfl-dp"]})
+    plan = plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, range(10)), 582_026)
+    thresholds = [item.snr_threshold_db for item in plan.perks()]
+    assert -72 < float(np.median(thresholds)) < -60
