@@ -163,3 +163,37 @@ def test_clipping_never_exceeds_its_norm_and_keeps_short_updates(limit):
     )
     zero, _ = clip(torch.zeros(1, 5), limit)
     assert torch.equal(zero, torch.zeros(1, 5))
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(2 * x)
+
+
+@pytest.mark.parametrize(
+    ("module", "known"),
+    [
+        (nn.Sequential(nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(12, 4)), True),
+        (nn.Sequential(nn.Conv2d(2, 3, (2, 3), bias=False), nn.GELU(), nn.Flatten(), nn.Linear(126, 4)), True),
+        (nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(128, 6, bias=False)), nn.SiLU(), nn.Linear(6, 4)), True),
+        (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(144, 4)), False),
+        (nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Flatten(), nn.Linear(256, 4)), False),
+        (Doubled(nn.Flatten(), nn.Linear(128, 4)), False),
+        (nn.Sequential(nn.Flatten(), nn.LayerNorm(128), nn.Linear(128, 4)), False),
+    ],
+)
+def test_replicated_forward_is_the_module_itself(module, known):
+    """Known chains take the fast path, and give what the module gives replica by replica; others are left alone."""
+    from airfl.devices.replicated import replicated
+
+    forward = replicated(module)
+    assert (forward is not None) == known
+    if forward is None:
+        return
+    generator = torch.Generator().manual_seed(0)
+    parameters = {name: torch.randn(3, *value.shape, generator=generator) for name, value in module.named_parameters()}
+    x = torch.randn(3, 5, 2, 8, 8, generator=generator)
+    scores = forward(parameters, x)
+    for i in range(3):
+        alone = torch.func.functional_call(module, {name: value[i] for name, value in parameters.items()}, (x[i],))
+        assert torch.allclose(scores[i], alone, atol=1e-4, rtol=1e-4)

@@ -25,7 +25,7 @@ from rich.table import Table
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import OBSERVERS
-from airfl.report.words import epsilon_text, headline, percent
+from airfl.report.words import epsilon_text, headline, number, percent
 from airfl.runs import Result
 from airfl.schemes import SCHEMES
 
@@ -80,7 +80,7 @@ def print_result(result: Result, page: Path) -> None:
         box=box.SIMPLE,
     )
     table.add_column("scheme", no_wrap=True)
-    for column in ("accuracy", "noise std", "ε model", "ε models", "ε base st."):
+    for column in ("accuracy", "noise std", "ε model", "ε models", "ε base"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, entry in result.summary["schemes"].items():
         noise = entry["noise_var_mean"]
@@ -92,8 +92,8 @@ def print_result(result: Result, page: Path) -> None:
         )
     console.print(table)
     console.print(
-        f"ε by exact accounting at δ = {result.config.privacy.delta:g}, neighbours {result.config.neighbours}, against "
-        "who sees the final model, every round's model, or every antenna of the base station; ∞ is no protection.",
+        f"ε by exact accounting at δ = {number(result.config.privacy.delta)}, neighbours {result.config.neighbours}, "
+        "against who sees the final model, every round's model, or every antenna of the base station; ∞: no protection.",
         style="dim",
     )
     for sentence in headline(result):
@@ -111,7 +111,7 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]]) -> None:
         epsilon = answer["epsilon"]
         shown = "∞" if epsilon is None else f"{epsilon:.6g}"
         table.add_row(
-            name, shown, f"{answer['delta']:g}", answer["observer"], answer["neighbours"], answer["assumptions"]
+            name, shown, number(answer["delta"]), answer["observer"], answer["neighbours"], answer["assumptions"]
         )
     Console().print(table)
 

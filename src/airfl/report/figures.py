@@ -12,7 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from airfl.report.words import number
 from airfl.runs import Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import SCHEMES
@@ -51,7 +53,9 @@ def draw_figures(result: Result, folder: Path) -> dict[str, bytes]:
         with mpl.rc_context(RC):
             figure = Figure(figsize=(6.2, 3.6))
             FigureCanvasAgg(figure)
-            if not draw(figure.add_subplot(), result):
+            axes = figure.add_subplot()
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            if not draw(axes, result):
                 continue
             drawn[name] = _rendered(figure, "png")
             write_bytes(folder / f"{name}.png", drawn[name])
@@ -92,7 +96,7 @@ def _complete(rounds: np.ndarray) -> bool:
 
 def _accuracy(axes: Axes, result: Result) -> bool:
     axes.set_ylabel("test accuracy")
-    axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return _curves(axes, result, "accuracy")
 
 
@@ -145,7 +149,7 @@ def _budget(axes: Axes, result: Result) -> bool:
         axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {limit:.3g}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
-    axes.set_ylabel(f"ε at δ = {result.config.privacy.delta:g} ({result.config.privacy.accountant})")
+    axes.set_ylabel(f"ε at δ = {number(result.config.privacy.delta)} ({result.config.privacy.accountant})")
     axes.legend(loc="lower right")
     return True
 

@@ -17,6 +17,7 @@ from airfl.report.words import (
     epsilon_meaning,
     epsilon_text,
     headline,
+    number,
     percent,
 )
 from airfl.runs import Result
@@ -46,6 +47,7 @@ def write_report(result: Result, folder: Path) -> Path:
             {"name": name, "caption": CAPTIONS[name], "data": base64.b64encode(data).decode()}
             for name, data in figures.items()
         ],
+        delta=number(result.config.privacy.delta),
         neighbours=NEIGHBOUR_WORDS[result.config.neighbours],
         toml=result.config.to_toml(),
         provenance=result.provenance,

@@ -27,7 +27,7 @@ def epsilon_text(epsilon: float | None) -> str:
         return "∞"
     if epsilon < 1000:
         return f"{epsilon:.3g}"
-    return f"{epsilon:,.0f}" if epsilon < 100_000 else f"{epsilon:.1e}".replace("e+0", "e")
+    return f"{epsilon:,.0f}" if epsilon < 100_000 else f"{epsilon:.1e}".replace("e+0", "e").replace("e+", "e")
 
 
 def epsilon_meaning(epsilon: float | None) -> str:
@@ -43,6 +43,19 @@ def epsilon_meaning(epsilon: float | None) -> str:
         if epsilon <= bound:
             return words
     return "protects nobody in practice"
+
+
+def number(value: float) -> str:
+    """A number as people write it: 1e-5, not 1e-05."""
+    return f"{value:g}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def power_text(power_w: float) -> str:
+    """A power in W, mW, µW, nW or pW."""
+    for scale, unit in ((1.0, "W"), (1e-3, "mW"), (1e-6, "µW"), (1e-9, "nW")):
+        if power_w >= scale:
+            return f"{power_w / scale:.3g} {unit}"
+    return f"{power_w * 1e12:.3g} pW"
 
 
 def percent(mean: float | None, std: float | None = None, trials: int = 1) -> str:
@@ -66,7 +79,7 @@ def headline(result: Result) -> list[str]:
         sentences.append(
             f"AirFL-DP reached {percent(private['accuracy_mean'], private['accuracy_std'], private['trials'])} test "
             f"accuracy. Whoever sees the final model learns at most ε = {epsilon_text(exact)} about any one device "
-            f"(δ = {summary['delta']:g}, {NEIGHBOUR_WORDS[summary['neighbours']]}, exact accounting): "
+            f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, exact accounting): "
             f"{epsilon_meaning(exact)}."
         )
         if summary["budget_accountant"] == "paper":
@@ -94,7 +107,8 @@ def _compare(schemes: dict[str, dict[str, object]]) -> str:
         theirs = schemes.get(other, {}).get("accuracy_mean")
         if isinstance(mine, float) and isinstance(theirs, float):
             points = 100 * (theirs - mine)
-            parts.append(f"{abs(points):.1f} points {'below' if points >= 0 else 'above'} {words}")
+            level = f"{abs(points):.1f} points {'below' if points >= 0 else 'above'}"
+            parts.append(f"{'level with' if abs(points) < 0.05 else level} {words}")
     return f"That is {' and '.join(parts)}." if parts else ""
 
 
@@ -108,6 +122,6 @@ def perk_sentence(scheme: SchemeResult, power_w: float) -> str:
     if all(item.is_perk for item in scheme.perks):
         return f"DP was a perk: the channel's own noise met the budget with {margin:.1f} dB to spare; {where}."
     return (
-        f"DP was not a perk here: at {power_w:.3g} W the link is {-margin:.1f} dB too good, so devices hold power back "
-        f"to let the receiver noise through; {where}."
+        f"DP was not a perk here: at {power_text(power_w)} the link is {-margin:.1f} dB too good, so devices hold "
+        f"power back to let the receiver noise through; {where}."
     )

@@ -40,8 +40,9 @@ class SchemeResult:
     seconds: float
 
     def final(self) -> list[RoundRecord]:
-        """The last record of every trial."""
+        """The last record of every trial, of the tested ones if there are any."""
         last = {record.trial: record for record in self.records}
+        last.update({record.trial: record for record in self.records if not math.isnan(record.accuracy)})
         return [last[trial] for trial in sorted(last)]
 
     def column(self, name: str) -> np.ndarray:

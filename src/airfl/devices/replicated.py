@@ -1,0 +1,92 @@
+"""Forward passes with a different weight for every replica.
+
+x [B, b, ...] and parameters [B, *shape] give scores [B, b, classes]: replica i sees its own samples through its own
+weights. Linear layers and convolutions become batched matrix products, everything without weights is applied as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Parameters = dict[str, torch.Tensor]
+Forward = Callable[[Parameters, torch.Tensor], torch.Tensor]
+
+#: Layers without weights that act on every sample by itself, so that replicas and samples may share a dimension.
+POINTWISE = (nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.ELU, nn.LeakyReLU, nn.Identity)
+
+
+def replicated(module: nn.Module) -> Forward | None:
+    """Return the replicated forward pass of a chain of known layers, or None if the module is anything else."""
+    layers = list(_chain(module, ""))
+    stages = [_stage(layer, name) for name, layer in layers]
+    if not layers or any(stage is None for stage in stages):
+        return None
+
+    def forward(parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+        for stage in stages:
+            assert stage is not None
+            x = stage(parameters, x)
+        return x
+
+    return forward
+
+
+def _chain(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    # Exactly Sequential: a subclass may do something else in its own forward.
+    if type(module) is nn.Sequential:
+        for name, child in module.named_children():
+            yield from _chain(child, f"{prefix}{name}.")
+    else:
+        yield prefix, module
+
+
+def _stage(layer: nn.Module, name: str) -> Forward | None:
+    # Exact types again: a subclass may mean something else.
+    if type(layer) is nn.Linear:
+        return _linear(layer, name)
+    if type(layer) is nn.Conv2d and layer.groups == 1 and layer.dilation == (1, 1) and isinstance(layer.padding, tuple):
+        return _convolution(layer, name) if layer.padding_mode == "zeros" else None
+    if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
+        return lambda parameters, x: x.flatten(2)
+    if type(layer) in (nn.MaxPool2d, nn.AvgPool2d):
+        return lambda parameters, x: layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    if type(layer) in POINTWISE:
+        return lambda parameters, x: F.relu(x) if type(layer) is nn.ReLU else layer(x)
+    return None
+
+
+def _linear(layer: nn.Linear, name: str) -> Forward:
+    def forward(parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+        weight = parameters[f"{name}weight"].mT
+        if layer.bias is None:
+            return torch.bmm(x, weight)
+        return torch.baddbmm(parameters[f"{name}bias"].unsqueeze(1), x, weight)
+
+    return forward
+
+
+def _convolution(layer: nn.Conv2d, name: str) -> Forward:
+    """Patches times weights: [B, b·Ho·Wo, C·kh·kw] × [B, C·kh·kw, O]; the result is kept with channels last."""
+    (kh, kw), (sh, sw) = layer.kernel_size, layer.stride
+    assert isinstance(layer.padding, tuple)
+    ph, pw = layer.padding
+
+    def forward(parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+        replicas, batch = x.shape[:2]
+        if ph or pw:
+            x = F.pad(x, (pw, pw, ph, ph))
+        patches = x.unfold(3, kh, sh).unfold(4, kw, sw).permute(0, 1, 3, 4, 2, 5, 6)
+        height, width = patches.shape[2:4]
+        columns = patches.reshape(replicas, batch * height * width, -1)
+        weight = parameters[f"{name}weight"].flatten(2).mT
+        if layer.bias is None:
+            out = torch.bmm(columns, weight)
+        else:
+            out = torch.baddbmm(parameters[f"{name}bias"].unsqueeze(1), columns, weight)
+        return out.view(replicas, batch, height, width, -1).permute(0, 1, 4, 2, 3)
+
+    return forward
