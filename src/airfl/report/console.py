@@ -93,7 +93,7 @@ def print_result(result: Result, page: Path) -> None:
     console.print(table)
     console.print(
         f"ε by exact accounting at δ = {number(result.config.privacy.delta)}, neighbours {result.config.neighbours}, "
-        "against who sees the final model, every round's model, or every antenna of the base station; ∞: no protection.",
+        "against who sees the final model, every round's model, or every antenna; ∞ is no protection.",
         style="dim",
     )
     for sentence in headline(result):

@@ -130,8 +130,8 @@ def _noise(axes: Axes, result: Result) -> bool:
         axes.fill_between(rounds, least.min(axis=0), least.max(axis=0), color="#0072B2", alpha=0.15, linewidth=0)
     axes.set_xlabel("round")
     axes.set_ylabel("noise std per coordinate\nof the summed update")
-    axes.margins(y=0.25)
-    axes.legend()
+    axes.margins(y=0.35)
+    axes.legend(loc="center right" if (std.mean() > 3 * least.mean()) else "upper right")
     return True
 
 

@@ -67,7 +67,6 @@ def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "epsilon": {
             observer: epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS
         },
-        "seconds": f"{entry['seconds']:.0f}",
         "status": entry["status"],
     }
 
