@@ -194,7 +194,7 @@ def epsilon(call, *arguments):
     [(36_141, 30.5, 45.1, 17.5), (10_726, 76.3, 112.9, 39.9), (6_598, 114.4, 167.0, 56.7), (3_260, 213.6, 301.6, 96.9)],
 )
 def test_epsilon_reproduces_the_table_of_the_papers_setting(call, v, published, exact_2c, exact_c):
-    base = ["--clip-norm", "83.5721246", "--noise-var", str(v), "--rounds", "50", "--delta", "1e-5"]
+    base = ["--clip-norm", "83.5721963", "--noise-var", str(v), "--rounds", "50", "--delta", "1e-5"]
     found = epsilon(call, *base, "--participation", "0.9")
     assert found["paper"] == pytest.approx(published, abs=0.051)
     assert found["gaussian"] == pytest.approx(exact_2c, abs=0.051)  # K of n are drawn: replace by default
@@ -209,6 +209,15 @@ def test_epsilon_reproduces_the_table_of_the_papers_setting(call, v, published, 
 def test_epsilon_reproduces_the_table_of_mu(call, mu, expected):
     found = epsilon(call, "--clip-norm", str(mu), "--noise-var", "1", "--rounds", "1", "--accountant", "gaussian")
     assert found == {"gaussian": pytest.approx(expected, rel=2e-5)}
+
+
+def test_a_ledger_answers_for_the_promise_it_was_made_for(call, tmp_path):
+    promise = ["--set", "privacy.delta=1e-3", "--set", "privacy.neighbours=add-remove"]
+    assert call("run", "paper", *TINY, *promise, "--out", "o", "--json")[0] == 0
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())["schemes"]["airfl-dp"]
+    assert epsilon(call, "--ledger", "o/ledger.json") == summary["epsilon"]
+    assert epsilon(call, "--ledger", "o/ledger.json", "--delta", "1e-9")["gaussian"] > summary["epsilon"]["gaussian"]
+    assert call("epsilon", "--ledger", "o/ledger.json", "--scheme", "fedavgg")[0] == 2
 
 
 def test_epsilon_of_a_finished_run(call, tmp_path):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 import airfl
 from airfl import config as configuration
 from airfl.errors import InputError
+from airfl.privacy import ACCOUNTANTS
 from airfl.schemes import SCHEMES
 from airfl.transceiver import COMBINERS
 
@@ -151,5 +152,7 @@ def test_names_in_the_config_are_the_names_that_exist():
     schema = configuration.SchemeSection.model_json_schema()
     assert set(schema["properties"]["names"]["items"]["enum"]) == set(SCHEMES)
     assert "combiner" in fields
+    accountants = configuration.Privacy.model_json_schema()["properties"]["accountant"]["enum"]
+    assert set(accountants) == set(ACCOUNTANTS)
     combiner = schema["properties"]["combiner"]
     assert set(combiner.get("enum", [combiner.get("const")])) == set(COMBINERS)

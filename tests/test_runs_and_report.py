@@ -103,6 +103,31 @@ def test_report_of_an_unfinished_run(tiny, tmp_path):
     assert "diverged" in page
 
 
+def test_nothing_of_an_older_run_passes_for_a_newer_one(tiny, tmp_path):
+    write_report(airfl.save(airfl.run(tiny), tmp_path), tmp_path)
+    assert (tmp_path / "figures" / "budget.png").is_file()
+    failed = airfl.run(tiny.replace({"learning.learning_rate": 1e38, "scheme.names": ["fedavg"]}))
+    write_report(airfl.save(failed, tmp_path), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+    assert not (tmp_path / "figures" / "budget.png").exists()
+    assert airfl.load(tmp_path).schemes["fedavg"].models is None
+
+
+def test_rounds_count_all_and_accuracy_the_last_test(tiny):
+    class Stop:
+        def start(self, scheme, rounds):
+            pass
+
+        def round(self, scheme, records):
+            if records[0].round == 3:
+                raise KeyboardInterrupt
+
+    result = airfl.run(tiny.replace({"engine.eval_every": 2, "scheme.names": ["fedavg"]}), progress=Stop())
+    entry = result.summary["schemes"]["fedavg"]
+    assert entry["rounds"] == 3
+    assert entry["accuracy_mean"] is not None
+
+
 def test_report_of_ideal_schemes_only(tiny, tmp_path):
     config = tiny.replace({"scheme.names": ["fedavg"], "privacy.epsilon": None})
     write_report(airfl.run(config), tmp_path)

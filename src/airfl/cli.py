@@ -85,13 +85,13 @@ def epsilon(
     clip_norm: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
     noise_var: Annotated[float | None, typer.Option(help="v, noise variance per real coordinate of the sum.")] = None,
     rounds: Annotated[int | None, typer.Option(help="T.")] = None,
-    delta: Annotated[float, typer.Option(help="δ.")] = 1e-5,
+    delta: Annotated[float | None, typer.Option(help="δ; default: the ledger's own, else 1e-5.")] = None,
     participation: Annotated[float, typer.Option(help="r; below 1: K of n are drawn each round.")] = 1.0,
-    neighbours: Annotated[str | None, typer.Option(help="add-remove or replace.")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="add-remove or replace; default: as the run.")] = None,
     observer: Annotated[str, typer.Option(help="model, models or base-station.")] = "model",
     accountant: Annotated[str, typer.Option(help="A name, or all.")] = "all",
     ledger: Annotated[str | None, typer.Option(help="ledger.json of a finished run, in place of c, v and T.")] = None,
-    scheme: Annotated[str | None, typer.Option(help="Which scheme of the ledger file; default: all.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="Which scheme of the ledger file; default: airfl-dp.")] = None,
     as_json: Json = False,
 ) -> None:
     """What ε does this noise give? For a what-if question or a finished run's ledger."""
@@ -99,10 +99,9 @@ def epsilon(
     from airfl.report.console import print_epsilon
 
     if ledger is not None:
-        found = runs.read_ledgers(ledger, scheme)
-        # The promise is what people ask about: the private scheme unless another one is named.
-        scheme = "airfl-dp" if "airfl-dp" in found else next(iter(found), None)
-        ledgers = found[scheme] if scheme else []
+        found = runs.read_ledgers(ledger)
+        scheme, ledgers = found.of(scheme)
+        delta, neighbours = delta if delta is not None else found.delta, neighbours or found.neighbours
     else:
         missing = [
             f"--{name}"
@@ -112,7 +111,7 @@ def epsilon(
         if clip_norm is None or noise_var is None or rounds is None:
             raise InputError(f"{', '.join(missing)} missing; give --clip-norm, --noise-var and --rounds, or --ledger")
         ledgers = [privacy.what_if_ledger(clip_norm, noise_var, rounds, participation)]
-    answers = privacy.compare(ledgers, delta, neighbours, observer, accountant)
+    answers = privacy.compare(ledgers, 1e-5 if delta is None else delta, neighbours, observer, accountant)
     if as_json:
         print(json.dumps({"scheme": scheme, "accountants": answers}, allow_nan=False))
     else:

@@ -253,9 +253,8 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """Return the TOML text of a preset, comments included."""
     if name not in preset_names():
-        raise InputError(
-            f"no preset named `{name}`{_nearest(name, preset_names())}; known: {', '.join(preset_names())}"
-        )
+        hint = _nearest(name, preset_names()) or f"; known: {', '.join(preset_names())}"
+        raise InputError(f"no preset or file named `{name}`{hint}")
     return (resources.files("airfl") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -267,7 +266,7 @@ def preset(name: str) -> Config:
 def read(source: str, overrides: Mapping[str, Any] | None = None) -> Config:
     """Read a preset by name or a TOML file by path."""
     path = Path(source)
-    if path.suffix != ".toml" and not path.is_file():
+    if source in preset_names() or (path.suffix != ".toml" and not path.is_file()):
         return from_toml(preset_text(source), overrides)
     try:
         text = path.read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import torch
 from airfl.air import Reception
 from airfl.channel import Link
 from airfl.config import Config
+from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, RoundEvent, Sampling
 from airfl.randomness import stream
 from airfl.transceiver import COMBINERS, Design, Perk, Transmission, allocate, perk, transmit
@@ -46,7 +47,8 @@ def _least_noise(minimum: torch.Tensor, budget: float | None) -> torch.Tensor:
 
 
 def _within_budget(minimum: torch.Tensor, budget: float | None) -> torch.Tensor:
-    assert budget is not None
+    if budget is None:
+        raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
     return allocate(minimum, budget)
 
 

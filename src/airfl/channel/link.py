@@ -35,7 +35,12 @@ class Link:
 
     @property
     def weakest_path_gain(self) -> float:
-        """Λ_min, the path gain at the cell edge: what the paper's worst-case SNR P·Λ_min/σ² refers to."""
+        """Λ_min, what the paper's worst-case SNR P·Λ_min/σ² refers to: the path gain at the cell edge.
+
+        With measured channels it is the mean power of the weakest device.
+        """
+        if self._trace is not None:
+            return float((np.abs(self._trace) ** 2).mean(axis=(0, 1, 3)).min())
         return float(geometry.path_gain(self.config.channel.cell_radius_m, self.config.channel.carrier_hz))
 
     def channels(self, rounds: Sequence[int]) -> np.ndarray:

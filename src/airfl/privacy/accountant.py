@@ -16,6 +16,7 @@ class Accountant(Protocol):
     """Reads a ledger for one relation of neighbours and one observer."""
 
     name: ClassVar[str]
+    label: ClassVar[str]
     assumptions: ClassVar[str]
     observers: ClassVar[tuple[Observer, ...]]
 

@@ -103,9 +103,11 @@ class GaussianAccountant:
     """Exact for every round's model and full participation; an upper bound for the final model and any sampling."""
 
     name: ClassVar[str] = "gaussian"
+    label: ClassVar[str] = "exact"
     assumptions: ClassVar[str] = (
         "Exact for an observer of every round's model when all devices take part; an upper bound for the final model "
-        "alone and for any sampling. Nothing is assumed about the loss."
+        "alone, for any sampling, and for the base station (the loudest device of each round). Nothing is assumed "
+        "about the loss."
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models", "base-station")
 

@@ -21,6 +21,7 @@ class PaperAccountant:
     """The published bound; its neighbours and observer are built in (2c, final model only)."""
 
     name: ClassVar[str] = "paper"
+    label: ClassVar[str] = "as published"
     assumptions: ClassVar[str] = (
         "The published formula, for comparison: it counts the whole complex noise power, twice what the real part "
         "carries, and a participation factor that covers one direction of neighbours only. Not a proof."

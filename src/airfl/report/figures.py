@@ -56,6 +56,8 @@ def draw_figures(result: Result, folder: Path) -> dict[str, bytes]:
             axes = figure.add_subplot()
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if not draw(axes, result):
+                for kind in ("png", "pdf"):  # an older run's figure in the same folder must not pass for this one's
+                    (folder / f"{name}.{kind}").unlink(missing_ok=True)
                 continue
             drawn[name] = _rendered(figure, "png")
             write_bytes(folder / f"{name}.png", drawn[name])

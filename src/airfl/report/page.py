@@ -11,7 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.figures import draw_figures
 from airfl.report.words import (
-    ACCOUNTANT_WORDS,
     NEIGHBOUR_WORDS,
     OBSERVER_WORDS,
     epsilon_meaning,
@@ -83,7 +82,7 @@ def _promises(result: Result) -> list[dict[str, str]]:
                 {
                     "scheme": SCHEMES[name].title,
                     "observer": OBSERVER_WORDS[observer],
-                    "accountant": f"{accountant} ({ACCOUNTANT_WORDS[accountant]})",
+                    "accountant": f"{accountant} ({ACCOUNTANTS[accountant].label})",
                     "epsilon": epsilon_text(epsilon),
                     "meaning": epsilon_meaning(epsilon) if accountant != "paper" else "not a proof; for comparison",
                     "assumptions": ACCOUNTANTS[accountant].assumptions,

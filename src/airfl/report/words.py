@@ -13,8 +13,6 @@ OBSERVER_WORDS = {
     "base-station": "a curious base station that looks at every antenna",
 }
 
-ACCOUNTANT_WORDS = {"gaussian": "exact", "paper": "as published"}
-
 NEIGHBOUR_WORDS = {
     "add-remove": "one device's contribution added or removed",
     "replace": "one device's data replaced by any other",
@@ -118,7 +116,10 @@ def perk_sentence(scheme: SchemeResult, power_w: float) -> str:
         return ""
     margin = sum(item.margin_db for item in scheme.perks) / len(scheme.perks)
     snr = sum(item.snr_threshold_db for item in scheme.perks) / len(scheme.perks)
-    where = f"the threshold is a worst-case SNR of {snr:.1f} dB (P·Λ_min/σ², a device at the cell edge, per antenna)"
+    where = (
+        f"the threshold is a worst-case SNR of {snr:.1f} dB (P·Λ_min/σ² per antenna, Λ_min the path gain at the cell "
+        "edge or of the weakest measured device)"
+    )
     if all(item.is_perk for item in scheme.perks):
         return f"DP was a perk: the channel's own noise met the budget with {margin:.1f} dB to spare; {where}."
     return (

@@ -39,10 +39,9 @@ class SchemeResult:
     message: str
     seconds: float
 
-    def final(self) -> list[RoundRecord]:
-        """The last record of every trial, of the tested ones if there are any."""
-        last = {record.trial: record for record in self.records}
-        last.update({record.trial: record for record in self.records if not math.isnan(record.accuracy)})
+    def final(self, *, tested: bool = False) -> list[RoundRecord]:
+        """The last record of every trial; with ``tested``, the last one that has an accuracy."""
+        last = {r.trial: r for r in self.records if not (tested and math.isnan(r.accuracy))}
         return [last[trial] for trial in sorted(last)]
 
     def column(self, name: str) -> np.ndarray:
@@ -81,7 +80,7 @@ class Result:
         }
 
     def _summary(self, scheme: SchemeResult) -> dict[str, Any]:
-        final = scheme.final()
+        final, tested = scheme.final(), scheme.final(tested=True)
         noise = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
         by_observer = {
             observer: {
@@ -94,9 +93,9 @@ class Result:
         return {
             "status": scheme.status,
             "message": scheme.message,
-            "accuracy_mean": _mean([record.accuracy for record in final]),
-            "accuracy_std": _std([record.accuracy for record in final]),
-            "loss_mean": _mean([record.loss for record in final]),
+            "accuracy_mean": _mean([record.accuracy for record in tested]),
+            "accuracy_std": _std([record.accuracy for record in tested]),
+            "loss_mean": _mean([record.loss for record in tested]),
             "train_loss_mean": _mean([record.train_loss for record in final]),
             "rounds": max((record.round for record in final), default=0),
             "trials": len(final),

@@ -64,6 +64,8 @@ def save(result: Result, out: str | Path) -> Result:
     models = {name: s.models for name, s in result.schemes.items() if s.models is not None}
     if models:
         write_atomically(folder / "model.safetensors", lambda path: save_file(models, path))
+    else:  # an older run's model in the same folder must not pass for this one's
+        (folder / "model.safetensors").unlink(missing_ok=True)
     write_text(folder / "provenance.json", json.dumps(result.provenance, indent=1))
     write_text(folder / "summary.json", json.dumps(result.summary, indent=1, allow_nan=False))
     return result
@@ -76,7 +78,7 @@ def load(out: str | Path) -> Result:
         config = from_toml((folder / "config.toml").read_text(encoding="utf-8"))
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         provenance = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-        ledgers = read_ledgers(folder / "ledger.json")
+        ledgers = read_ledgers(folder / "ledger.json").schemes
         rows = pq.read_table(folder / "rounds.parquet").to_pylist()
         model_file = folder / "model.safetensors"
         models = load_file(model_file) if model_file.is_file() else {}
@@ -97,18 +99,35 @@ def load(out: str | Path) -> Result:
     return Result(config, summary["dim"], schemes, provenance, str(out))
 
 
-def read_ledgers(path: str | Path, scheme: str | None = None) -> dict[str, list[Ledger]]:
-    """Read ledger.json of a run: one ledger per scheme and trial, or those of one scheme."""
+@dataclasses.dataclass(frozen=True)
+class LedgerFile:
+    """ledger.json of a run: the promise it was made for, and one ledger per scheme and trial."""
+
+    delta: float
+    neighbours: str
+    schemes: dict[str, list[Ledger]]
+
+    def of(self, scheme: str | None) -> tuple[str, list[Ledger]]:
+        """The ledgers of one scheme; by default the private one, which is what people ask about."""
+        name = scheme or ("airfl-dp" if "airfl-dp" in self.schemes else next(iter(self.schemes), "airfl-dp"))
+        if name not in self.schemes:
+            raise InputError(f"the ledger file has no scheme `{name}`; it holds: {', '.join(self.schemes) or 'none'}")
+        return name, self.schemes[name]
+
+
+def read_ledgers(path: str | Path) -> LedgerFile:
+    """Read ledger.json of a run."""
     try:
         data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"ledger `{path}` cannot be read: {error}") from None
     if not isinstance(data, dict) or data.get("format") != LEDGER_FORMAT:
         raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")
-    found = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
-    if scheme is not None and scheme not in found:
-        raise InputError(f"`{path}` has no scheme `{scheme}`; it holds: {', '.join(found)}")
-    return found if scheme is None else {scheme: found[scheme]}
+    try:
+        groups = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
+        return LedgerFile(float(data["delta"]), str(data["neighbours"]), groups)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"ledger `{path}` is not complete: {error!r}") from None
 
 
 def write_text(path: Path, text: str) -> None:
