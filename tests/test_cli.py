@@ -170,7 +170,15 @@ def test_ctrl_c_saves_and_exits_130(tmp_path):
         "--scheme", "fedavg", "--out", str(tmp_path / "o"), "--set", "learning.dataset=tests.test_cli:marked_digits",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment,
+        # A shell's background job starts with SIGINT ignored, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     while process.poll() is None and not (tmp_path / "loaded").exists():
         time.sleep(0.1)
     time.sleep(5)
