@@ -85,6 +85,10 @@ def test_traces(tiny, tmp_path):
     assert (open_link(config, [0, 1]).channels([1, 3]) == trace[[1, 3]]).all()
     np.savez(path, channels=np.stack([trace, 2 * trace]))
     assert (open_link(config, [1]).channels([0]) == 2 * trace[0]).all()
+    weakest = (np.abs(trace[:4]) ** 2).mean(axis=(0, 2)).min()
+    for trials in ([0], [0, 1]):  # a trial's own, whatever it is batched with
+        assert open_link(config, trials).weakest_path_gain(0) == pytest.approx(weakest)
+    assert open_link(config, [0, 1]).weakest_path_gain(1) == pytest.approx(4 * weakest)
     for bad, message in (
         ({"channels": trace[:3]}, "needs at least"),
         ({"channels": trace[:, :, :8]}, "needs at least"),
@@ -95,9 +99,13 @@ def test_traces(tiny, tmp_path):
         np.savez(path, **bad)
         with pytest.raises(InputError, match=message):
             open_link(config, [0])
-    path.write_bytes(b"PK not a zip")
+    for content in (b"PK not a zip", b"", b"\x93NUMPY"):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read"):
+            open_link(config, [0])
+    np.save(tmp_path / "array.npy", trace)
     with pytest.raises(InputError, match="cannot be read"):
-        open_link(config, [0])
+        open_link(config.replace({"channel.trace_file": str(tmp_path / "array.npy")}), [0])
     path.unlink()
     with pytest.raises(InputError, match="not found"):
         open_link(config, [0])

@@ -133,6 +133,29 @@ def test_download_from_the_first_mirror_that_has_it(server, files, tmp_path, mon
     idx.load(source)  # from the cache now
 
 
+def test_a_mirror_that_breaks_off_is_passed_over(server, files, tmp_path, monkeypatch):
+    root, url = server
+    monkeypatch.setenv("AIRFL_CACHE", str(tmp_path / "cache"))
+    for name, data in files.items():
+        (root / f"{name}.gz").write_bytes(gzip.compress(data))
+
+    class Short(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"short")
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Short) as broken_mirror:
+        threading.Thread(target=broken_mirror.serve_forever, daemon=True).start()
+        mirrors = [f"http://127.0.0.1:{broken_mirror.server_address[1]}/", url]
+        assert len(idx.load(known(files, mirrors=mirrors))[1]) == 30
+        broken_mirror.shutdown()
+
+
 def test_a_bad_download_is_refused_and_leaves_nothing(server, files, tmp_path, monkeypatch):
     root, url = server
     cache = tmp_path / "cache"
@@ -169,6 +192,32 @@ def not_data():
     return 7
 
 
+def broken():
+    raise OSError("no disk")
+
+
+def needs_arguments(path):
+    return path
+
+
+def uneven():
+    return np.zeros((6, 3)), np.zeros(6), np.zeros((3, 4)), np.zeros(3)
+
+
+def words():
+    return np.zeros((6, 3)), np.array(list("abcabc")), np.zeros((3, 3)), np.array(list("abc"))
+
+
+def halves():
+    return np.zeros((6, 3)), np.full(6, 0.5), np.zeros((3, 3)), np.zeros(3)
+
+
+def doubles():
+    import airfl
+
+    return airfl.Dataset(np.zeros((6, 3)), np.array([0, 1, 2, 0, 1, 2], dtype=np.int32), 4)
+
+
 def nan_data():
     return np.full((6, 3), np.nan), np.zeros(6), np.ones((3, 3)), np.ones(3)
 
@@ -177,9 +226,16 @@ def test_factories_by_import_path():
     dataset = load_dataset("tests.test_data:four_arrays")
     assert dataset.input_shape == (3,)
     assert dataset.num_classes == 3
+    made = load_dataset("tests.test_data:doubles")
+    assert (made.inputs.dtype, made.labels.dtype) == (np.float32, np.int64)
     for path, message in (
         ("tests.test_data:not_data", "must return"),
         ("tests.test_data:nan_data", "NaN"),
+        ("tests.test_data:broken", "failed: no disk"),
+        ("tests.test_data:needs_arguments", "without arguments"),
+        ("tests.test_data:uneven", "must return"),
+        ("tests.test_data:words", "whole numbers"),
+        ("tests.test_data:halves", "whole numbers"),
         ("tests.test_data:absent", "cannot be imported"),
         ("no_such_package:thing", "cannot be imported"),
         ("tests.test_data:__name__", "not a callable"),

@@ -53,6 +53,44 @@ def wrong_classes():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))
 
 
+def frozen():
+    module = fixed()
+    module[1].bias.requires_grad_(False)
+    return module
+
+
+def with_dropout():
+    return nn.Sequential(nn.Flatten(), nn.Dropout1d(0.5), nn.Linear(64, 10))
+
+
+def mixes_samples():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 10))
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.out(x.flatten(1)), x
+
+
+class WithSpare(Pair):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+def optional(width=7, depth=1):
+    return nn.Sequential(nn.Flatten(), *[nn.Linear(64, width) for _ in range(depth)], nn.Linear(width, 10))
+
+
+def shared_layers(input_shape, num_classes):
+    relu, tied = nn.ReLU(), nn.Linear(16, 16)
+    return nn.Sequential(nn.Linear(8, 2), nn.Flatten(), nn.Linear(16, 16), relu, tied, relu, tied, nn.Linear(16, 10))
+
+
 def fails():
     raise RuntimeError("no")
 
@@ -61,10 +99,17 @@ def test_factories_by_import_path():
     here = "tests.test_models_and_engines"
     assert build_model(f"{here}:custom", (1, 8, 8), 10).dim == 64 * 3 + 650
     assert build_model(f"{here}:fixed", (1, 8, 8), 10).dim == 650
+    assert build_model(f"{here}:optional", (1, 8, 8), 10).dim == 64 * 7 + 7 + 80  # optional arguments stay as they are
+    with pytest.raises(InputError, match="cannot be imported"):
+        build_model(".relative:thing", (1, 8, 8), 10)
     for name, message in (
         ("not_a_module", "must return a torch.nn.Module"),
         ("with_batch_norm", "running statistics"),
         ("wrong_classes", "expected"),
+        ("frozen", "frozen parameters"),
+        ("with_dropout", "draws random numbers"),
+        ("mixes_samples", "mixes the samples"),
+        ("Pair", "returns tuple"),
         ("fails", "failed: no"),
         ("absent", "cannot be imported"),
     ):
@@ -112,7 +157,10 @@ def gather(blocks, trials, active, dim):
     return updates, losses
 
 
-@pytest.mark.parametrize("name", [*MODELS, "tests.test_models_and_engines:custom"])
+OWN = [f"tests.test_models_and_engines:{name}" for name in ("custom", "shared_layers", "WithSpare")]
+
+
+@pytest.mark.parametrize("name", [*MODELS, *OWN])
 def test_loop_and_batched_equal_plain_pytorch(name):
     spec, models, batches, inputs, labels = problem(name)
     rate = 0.05

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from airfl.privacy import Domain, GaussianAccountant, Ledger, make_accountant, what_if_ledger
+from airfl.privacy import Domain, GaussianAccountant, Ledger, Sampling, make_accountant, what_if_ledger
 from airfl.privacy.gaussian import gaussian_epsilon
 from airfl.privacy.paper import PaperAccountant
 
@@ -76,9 +76,17 @@ def test_participation_factor_fails_for_one_direction():
     assert float(true) == pytest.approx(5.54, abs=0.01)
 
 
-def with_domain(book: Ledger, diameter: float, smoothness: float | None, steps: int = 1, rate: float = 0.1) -> Ledger:
-    domain = Domain(diameter, smoothness, rate, steps, 1.0)
-    return Ledger(tuple(dataclasses.replace(event, domain=domain, update_factor=0.01) for event in book.events))
+def with_domain(
+    book: Ledger, diameter: float, smoothness: float | None, steps: int = 1, server_step: float = 1.0
+) -> Ledger:
+    """η = 0.1 and K = n = 10, so the update factor is 0.01."""
+    domain, sampling = Domain(diameter, smoothness, 0.1, steps, 1.0), Sampling("all", 10, 10)
+    return Ledger(
+        tuple(
+            dataclasses.replace(event, domain=domain, update_factor=0.01 * server_step, sampling=sampling)
+            for event in book.events
+        )
+    )
 
 
 def test_the_convergent_branch_needs_an_enforced_domain_and_a_stated_smoothness():
@@ -91,6 +99,8 @@ def test_the_convergent_branch_needs_an_enforced_domain_and_a_stated_smoothness(
     assert bounded < plain
     longer = make_accountant("paper", with_domain(what_if_ledger(1.0, 5.0, 4000), 0.1, 0.5), "replace").exponent
     assert longer == bounded  # it has converged
+    # It knows no server step, so with one it says nothing.
+    assert make_accountant("paper", with_domain(book, 0.1, 0.5, server_step=2.0), "replace").exponent == plain
     # 525 local steps: (1+ηL)^Q explodes and the sum takes over.
     assert make_accountant("paper", with_domain(book, 0.1, 50.0, 525), "replace").exponent == plain
 

@@ -134,6 +134,21 @@ def test_report_of_ideal_schemes_only(tiny, tmp_path):
     assert not (tmp_path / "figures" / "noise.png").exists()
 
 
+def test_report_of_an_interrupted_run_with_trials_of_unequal_length(tiny, tmp_path):
+    class Stop:
+        def start(self, scheme, rounds):
+            pass
+
+        def round(self, scheme, records):
+            if records[0].trial == 1 and records[0].round == 2:
+                raise KeyboardInterrupt
+
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"]}), progress=Stop(), trials_per_batch=1)
+    assert result.schemes["airfl-dp"].column("accuracy").shape == (2, 4)
+    write_report(airfl.save(result, tmp_path), tmp_path)
+    assert (tmp_path / "figures" / "accuracy.png").is_file()
+
+
 def test_words(result):
     text = " ".join(headline(result))
     assert "AirFL-DP reached" in text

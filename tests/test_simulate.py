@@ -8,11 +8,20 @@ import torch
 
 import airfl
 from airfl import schemes
-from airfl.devices import open_task
+from airfl.devices import load_samples, open_task
 from airfl.privacy import make_accountant
-from airfl.simulate import open_simulation
+from airfl.simulate import Simulation
+from airfl.simulate import open_simulation as join
 
 CPU = torch.device("cpu")
+
+
+def open_simulation(config, scheme, trials) -> Simulation:
+    return join(config, scheme, trials, load_samples(config, CPU))
+
+
+def task_of(config, trials):
+    return open_task(config, trials, load_samples(config, CPU))
 
 
 def final(result, scheme):
@@ -48,7 +57,7 @@ def test_backends_agree(tiny):
 def test_one_round_by_hand(tiny):
     """θ − (η_g η/K)·Σ Δ̄, from the parts, for an ideal channel with clipping."""
     config = tiny.replace({"learning.server_step": 1.5, "system.trials": 1})
-    simulation = open_simulation(config, "fedavg-clip", [0], CPU)
+    simulation = open_simulation(config, "fedavg-clip", [0])
     state, _ = simulation.step(simulation.init())
     start = simulation.init().models
     batches = simulation.task.batches(0, simulation.plan.active[:, 0])
@@ -61,7 +70,7 @@ def test_one_round_by_hand(tiny):
 
 def test_batches_cover_each_epoch_once(tiny):
     config = tiny.replace({"learning.local_epochs": 2, "learning.batch_size": 7, "learning.partition": "dirichlet"})
-    task = open_task(config, [0, 1], CPU)
+    task = task_of(config, [0, 1])
     active = np.array([[0, 3, 7], [1, 2, 11]])
     batches = task.batches(5, active)
     for row in range(2):
@@ -71,7 +80,8 @@ def test_batches_cover_each_epoch_once(tiny):
             assert sorted(used) == sorted(np.repeat(mine, 2))
             steps = (batches[row, slot] >= 0).any(dim=1).sum()
             assert int(steps) == 2 * math.ceil(len(mine) / 7)
-    assert task.max_local_steps == 2 * math.ceil(max(p.sizes.max() for p in task.partitions) / 7)
+    for row in range(2):  # a trial's own, so that it does not depend on which trials are batched
+        assert task.max_local_steps(row) == 2 * math.ceil(task.partitions[row].sizes.max() / 7)
     # A device's order does not depend on who else is active, and changes from round to round.
     alone = task.batches(5, np.array([[3], [2]]))
     assert torch.equal(alone[0, 0], batches[0, 1][: alone.shape[2]])
@@ -80,12 +90,12 @@ def test_batches_cover_each_epoch_once(tiny):
 
 def test_drop_last_and_local_steps(tiny):
     config = tiny.replace({"learning.local_epochs": 1, "learning.batch_size": 10, "learning.drop_last": True})
-    task = open_task(config, [0], CPU)
+    task = task_of(config, [0])
     batches = task.batches(0, np.array([[0, 1]]))
     counts = (batches >= 0).sum(dim=3)
     assert set(counts.flatten().tolist()) <= {0, 10}
     assert int(counts[0, 0].sum()) == len(task.partitions[0].of(0)) // 10 * 10
-    many = open_task(tiny.replace({"learning.local_steps": 40, "learning.batch_size": 10}), [0], CPU)
+    many = task_of(tiny.replace({"learning.local_steps": 40, "learning.batch_size": 10}), [0])
     steps = many.batches(0, np.array([[0, 1]]))
     assert steps.shape == (1, 2, 40, 10)
     assert bool(((steps >= 0).sum(dim=3) > 0).all())  # more steps than an epoch has: it starts another one
@@ -95,8 +105,8 @@ def test_ledger_books_the_noise_that_is_added(tiny):
     """v in the ledger equals the variance of (received − sum of clipped updates), for both uplinks."""
     for uplink in ("equivalent", "signal"):
         config = tiny.replace({"scheme.uplink": uplink, "learning.model": "mlp", "system.trials": 1})
-        noisy = open_simulation(config, "airfl-dp", [0], CPU)
-        silent = open_simulation(config, "fedavg-clip", [0], CPU)
+        noisy = open_simulation(config, "airfl-dp", [0])
+        silent = open_simulation(config, "fedavg-clip", [0])
         after, _ = noisy.step(noisy.init())
         clean, _ = silent.step(silent.init())
         factor = 0.1 / 9
@@ -171,25 +181,23 @@ def test_combiner_for_all_costs_more_noise(tiny):
 
 def test_domain_is_enforced_and_booked(tiny):
     config = tiny.replace({"learning.domain_diameter": 0.02, "privacy.smoothness": 2.0})
-    simulation = open_simulation(config, "airfl-dp", [0, 1], CPU)
+    simulation = open_simulation(config, "airfl-dp", [0, 1])
     start = simulation.init().models
     for state, _ in simulation.rounds():
         assert float(torch.linalg.vector_norm((state.models - start).double(), dim=1).max()) <= 0.01
     domain = state.ledgers[0].events[-1].domain
     assert (domain.diameter, domain.smoothness, domain.local_steps) == (0.02, 2.0, 3)
-    assert (
-        open_simulation(tiny, "airfl-dp", [0], CPU).step(simulation_state(tiny))[0].ledgers[0].events[0].domain is None
-    )
+    assert open_simulation(tiny, "airfl-dp", [0]).step(simulation_state(tiny))[0].ledgers[0].events[0].domain is None
 
 
 def simulation_state(config):
-    return open_simulation(config, "airfl-dp", [0], CPU).init()
+    return open_simulation(config, "airfl-dp", [0]).init()
 
 
 def test_steps_can_be_resumed_to_the_same_bits(tiny):
-    simulation = open_simulation(tiny, "airfl-dp", [0, 1], CPU)
+    simulation = open_simulation(tiny, "airfl-dp", [0, 1])
     states = [state for state, _ in simulation.rounds()]
-    again = [state for state, _ in open_simulation(tiny, "airfl-dp", [0, 1], CPU).rounds(states[1])]
+    again = [state for state, _ in open_simulation(tiny, "airfl-dp", [0, 1]).rounds(states[1])]
     assert torch.equal(states[-1].models, again[-1].models)
     assert states[-1].ledgers == again[-1].ledgers
 
@@ -202,17 +210,50 @@ def test_divergence_stops_with_a_clear_word_and_keeps_the_records(tiny):
     assert vanilla.status == "diverged"
     assert "NaN or infinity in round" in vanilla.message
     assert vanilla.models is None
-    assert result.schemes["airfl-dp"].records is not None
+
+
+def test_a_round_that_diverged_was_sent_and_is_booked(tiny):
+    """Every device's update went over the air before the model blew up: ε counts it."""
+    result = airfl.run(tiny.replace({"learning.server_step": 1e300, "scheme.names": ["airfl-dp"]}))
+    scheme = result.schemes["airfl-dp"]
+    assert scheme.status == "diverged"
+    assert [len(ledger.events) for ledger in scheme.ledgers] == [1, 1]
+    assert result.summary["schemes"]["airfl-dp"]["epsilon"]["gaussian"] > 1.0
 
 
 def test_overspending_design_is_refused(tiny, monkeypatch):
     """A planted bug in the allocation: the release step catches it and no model comes out."""
     honest = schemes.allocate
     monkeypatch.setattr(schemes, "allocate", lambda minimum, budget: honest(minimum, budget * 1.01))
-    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"]}))
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"], "system.trials": 1}))
     assert result.schemes["airfl-dp"].status == "refused"
     assert result.schemes["airfl-dp"].models is None
     assert "budget is exceeded" in result.schemes["airfl-dp"].message
+    assert [len(ledger.events) for ledger in result.schemes["airfl-dp"].ledgers] == [4]  # the first trial that exceeds
+    assert result.summary["schemes"]["airfl-dp"]["epsilon"]["gaussian"] > 50.0
+
+
+def test_bad_combinations_are_refused_before_training(tiny):
+    with pytest.raises(airfl.InputError, match="would train nothing"):
+        airfl.run(tiny.replace({"learning.drop_last": True, "learning.batch_size": 500}))
+    with pytest.raises(airfl.InputError, match="too small to be enforced"):
+        airfl.run(tiny.replace({"learning.domain_diameter": 1e-6}))
+    with pytest.raises(airfl.InputError, match="trials_per_batch"):
+        airfl.run(tiny, trials_per_batch=-1)
+
+
+def test_booked_local_steps_do_not_depend_on_batching(tiny):
+    config = tiny.replace(
+        {
+            "learning.partition": "dirichlet",
+            "learning.local_epochs": 1,
+            "learning.domain_diameter": 5.0,
+            "system.trials": 3,
+        }
+    )
+    together, apart = airfl.run(config), airfl.run(config, trials_per_batch=1)
+    assert together.schemes["airfl-dp"].ledgers == apart.schemes["airfl-dp"].ledgers
+    assert len({ledger.events[0].domain.local_steps for ledger in together.schemes["airfl-dp"].ledgers}) > 1
 
 
 def test_interruption_keeps_what_was_recorded(tiny):

@@ -6,12 +6,36 @@ result = airfl.run(airfl.preset("demo").replace({"system.rounds": 5}))
 print(result.summary["schemes"]["airfl-dp"]["epsilon"])
 """
 
-from airfl.config import Config, json_schema, preset, preset_names, read
-from airfl.devices import Dataset
-from airfl.errors import DivergedError, InputError
-from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
-from airfl.runs import Result, SchemeResult, load, run, save
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from airfl.version import __version__
+
+if TYPE_CHECKING:
+    from airfl.config import Config, json_schema, preset, preset_names, read
+    from airfl.devices import Dataset
+    from airfl.errors import DivergedError, InputError
+    from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
+    from airfl.runs import Result, SchemeResult, load, run, save
+
+#: Where each public name lives. They are imported when first used, so that `airfl --help` need not load torch.
+_HOME = {
+    "airfl.config": ("Config", "json_schema", "preset", "preset_names", "read"),
+    "airfl.devices": ("Dataset",),
+    "airfl.errors": ("DivergedError", "InputError"),
+    "airfl.privacy": (
+        "BudgetError",
+        "Ledger",
+        "RoundEvent",
+        "Sampling",
+        "gaussian_delta",
+        "gaussian_epsilon",
+        "gaussian_mu",
+    ),
+    "airfl.runs": ("Result", "SchemeResult", "load", "run", "save"),
+}
 
 __all__ = [
     "BudgetError",
@@ -36,3 +60,14 @@ __all__ = [
     "run",
     "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module `airfl` has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

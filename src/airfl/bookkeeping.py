@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,9 +53,18 @@ class Watch:
 
 
 def book_round(
-    config: Config, plan: RadioPlan, t: int, gains: torch.Tensor, sent: Transmission | None, max_local_steps: int
+    config: Config,
+    plan: RadioPlan,
+    t: int,
+    gains: torch.Tensor,
+    sent: Transmission | None,
+    max_local_steps: Callable[[int], int],
 ) -> list[RoundEvent]:
-    """The events of round t, one per trial, from realised gains [trials, K] and the noise that is added."""
+    """The events of round t, one per trial, from realised gains [trials, K] and the noise that is added.
+
+    Args:
+        max_local_steps: Q of a trial, given its row.
+    """
     learning, noise_var = config.learning, plan.noise_var
     events = []
     for row in range(len(gains)):
@@ -63,7 +72,9 @@ def book_round(
         if learning.domain_diameter is not None:
             mean_gain = float(gains[row].abs().mean())
             smoothness = config.privacy.smoothness
-            domain = Domain(learning.domain_diameter, smoothness, learning.learning_rate, max_local_steps, mean_gain)
+            domain = Domain(
+                learning.domain_diameter, smoothness, learning.learning_rate, max_local_steps(row), mean_gain
+            )
         largest = float(gains[row].abs().max())
         events.append(
             RoundEvent(

@@ -9,9 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from airfl.errors import DivergedError, InputError
-from airfl.privacy import BudgetError, PrivacyError
-
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 app = typer.Typer(
@@ -27,17 +24,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for ma
 
 def main() -> None:
     """Entry point: errors become one sentence and an exit code."""
-    sys.path.insert(0, "")  # so that package.module:callable finds the user's own files
+    sys.path.append("")  # so that package.module:callable finds the user's own files
     try:
         app()
-    except (InputError, PrivacyError) as error:
-        _fail(error, EXIT_BAD_INPUT)
-    except BudgetError as error:
-        _fail(error, EXIT_BUDGET)
-    except DivergedError as error:
-        _fail(error, EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
+        _fail(error, code)
+
+
+def _exit_code(error: Exception) -> int | None:
+    """The exit code of an error that a user can meet; None for a defect of ours, which keeps its traceback."""
+    from airfl.errors import DivergedError, InputError
+    from airfl.privacy import BudgetError, PrivacyError
+
+    if isinstance(error, InputError | PrivacyError):
+        return EXIT_BAD_INPUT
+    if isinstance(error, BudgetError):
+        return EXIT_BUDGET
+    return EXIT_FAILED if isinstance(error, DivergedError) else None
 
 
 @app.command()
@@ -56,6 +64,8 @@ def run(
     """Train, account and report: every scheme of a preset or file."""
     from airfl import config as configuration
     from airfl import report, runs
+    from airfl.errors import DivergedError
+    from airfl.privacy import BudgetError
     from airfl.report.console import RunProgress, print_result
 
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
@@ -96,6 +106,7 @@ def epsilon(
 ) -> None:
     """What ε does this noise give? For a what-if question or a finished run's ledger."""
     from airfl import privacy, runs
+    from airfl.errors import InputError
     from airfl.report.console import print_epsilon
 
     if ledger is not None:

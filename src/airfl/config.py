@@ -81,9 +81,11 @@ class Learning(Section):
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
     learning_rate: float = Field(0.005, gt=0, description="η, of the local steps")
     server_step: float = Field(1.0, gt=0, description="η_g")
-    clip_norm: float | None = Field(None, gt=0, description="c")
-    clip_factor: float | None = Field(None, gt=0, description="c² / d")
-    domain_diameter: float | None = Field(None, gt=0, description="D; the model is projected on this ball if given.")
+    clip_norm: float | None = Field(None, ge=1e-12, le=1e12, description="c")
+    clip_factor: float | None = Field(None, ge=1e-18, le=1e18, description="c² / d")
+    domain_diameter: float | None = Field(
+        None, gt=0, le=1e12, description="D; the model is projected on this ball if given."
+    )
 
     pairs: ClassVar = (("local_epochs", "local_steps"), ("clip_norm", "clip_factor"))
 
@@ -110,15 +112,17 @@ class Channel(Section):
     distance: Literal["per-device", "common"] = Field(
         "per-device", description="common: one distance for all devices of a trial"
     )
-    cell_radius_m: float = Field(1000.0, gt=0)
-    min_distance_m: float = Field(1.0, gt=0)
-    carrier_hz: float = Field(2.4e9, gt=0)
-    rician_k_db: float = Field(6.0, description="Line-of-sight to scattered power, for fading = rician")
+    cell_radius_m: float = Field(1000.0, ge=1e-6, le=1e12)
+    min_distance_m: float = Field(1.0, ge=1e-6, le=1e12)
+    carrier_hz: float = Field(2.4e9, ge=1e-6, le=1e18)
+    rician_k_db: float = Field(
+        6.0, ge=-100, le=100, description="Line-of-sight to scattered power, for fading = rician"
+    )
     antenna_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of R_ij = ρ^|i−j| between antennas")
     device_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of the same between devices")
-    power_w: float = Field(2e-3, gt=0, description="P, mean transmit power per symbol and device")
-    noise_density_dbm_hz: float = -173.0
-    bandwidth_hz: float = Field(20e6, gt=0)
+    power_w: float = Field(2e-3, ge=1e-30, le=1e12, description="P, mean transmit power per symbol and device")
+    noise_density_dbm_hz: float = Field(-173.0, ge=-400, le=400)
+    bandwidth_hz: float = Field(20e6, ge=1e-6, le=1e18)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -132,9 +136,9 @@ class Channel(Section):
 class Privacy(Section):
     """The promise: how much, to whom, and who does the arithmetic."""
 
-    epsilon: float | None = Field(None, gt=0)
-    epsilon_tilde: float | None = Field(None, gt=0, description="ε / √d")
-    delta: float = Field(1e-5, gt=0, lt=1)
+    epsilon: float | None = Field(None, ge=1e-9, le=1e9)
+    epsilon_tilde: float | None = Field(None, ge=1e-12, le=1e6, description="ε / √d")
+    delta: float = Field(1e-5, ge=1e-200, lt=1)
     neighbours: Literal["auto", "add-remove", "replace"] = Field(
         "auto", description="auto: replace when K of n are drawn, else add-remove"
     )

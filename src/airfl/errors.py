@@ -8,4 +8,11 @@ class InputError(ValueError):
 
 
 class DivergedError(RuntimeError):
-    """Training produced NaN or infinity; what was recorded before is kept."""
+    """Training produced NaN or infinity; what was recorded before is kept.
+
+    ``state`` is where the run stands: its ledgers include the round that diverged, which was sent all the same.
+    """
+
+    def __init__(self, message: str, state: object = None) -> None:
+        super().__init__(message)
+        self.state = state

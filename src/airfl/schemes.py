@@ -127,7 +127,8 @@ class RadioPlan:
             return []
         power = self.link.config.channel.power_w
         return [
-            perk(row, self.budget, power, self.link.weakest_path_gain, self.link.noise_power) for row in self.minimum
+            perk(row, self.budget, power, self.link.weakest_path_gain(index), self.link.noise_power)
+            for index, row in enumerate(self.minimum)
         ]
 
 
@@ -136,9 +137,9 @@ def plan_rounds(config: Config, scheme: Scheme, link: Link, dim: int) -> RadioPl
     clip_norm = config.learning.clip_norm_for(dim)
     rounds = range(config.system.rounds)
     active = link.active(rounds)
-    budget = _budget(config, link.noise_power, clip_norm, dim)
     if scheme.norms is None:
         return RadioPlan(scheme, link, dim, clip_norm, active)
+    budget = _budget(config, link.noise_power, clip_norm, dim)
     design = _design(config, link, rounds, active)
     minimum = design.norm * reach(clip_norm, dim, config.channel.power_w)
     norm = scheme.norms(minimum, budget)

@@ -14,8 +14,8 @@ from airfl.air import EquivalentUplink, SignalUplink, Uplink
 from airfl.bookkeeping import RoundRecord, Watch, book_round, record_round, update_factor
 from airfl.channel import open_link
 from airfl.config import Config
-from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip, open_task
-from airfl.errors import DivergedError
+from airfl.devices import Engine, Samples, Task, UpdateBlock, choose_engine, clip, open_task
+from airfl.errors import DivergedError, InputError
 from airfl.privacy import Ledger, release
 from airfl.schemes import SCHEMES, RadioPlan, Scheme, plan_rounds
 
@@ -39,10 +39,11 @@ class Simulation:
     plan: RadioPlan
     engine: Engine
     uplink: Uplink
+    start: torch.Tensor
 
     def init(self) -> State:
         """State before the first round."""
-        return State(0, self.task.initial_models(), tuple(Ledger() for _ in self.task.trials))
+        return State(0, self.start, tuple(Ledger() for _ in self.task.trials))
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
         """Run one round: the state after it, and one record per trial."""
@@ -53,25 +54,34 @@ class Simulation:
         watch = Watch(*plan.active[:, t].shape)
         estimate = self.uplink.receive(self._clip(updates, watch), plan.dim, reception)
         models = self._project(state.models - update_factor(self.config) * estimate)
-        if not bool(torch.isfinite(models).all() and torch.isfinite(watch.losses).all()):
-            raise DivergedError(
-                f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {t + 1}; lower "
-                "`learning.learning_rate` or `learning.server_step`"
-            )
+        # Booked before anything else can go wrong: what was sent was heard.
         events = book_round(self.config, plan, t, reception.gains, sent, task.max_local_steps)
         ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
+        after = State(t + 1, models, ledgers)
+        if not bool(torch.isfinite(models).all() and torch.isfinite(watch.losses).all()):
+            raise DivergedError(
+                f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {t + 1}; look at "
+                "`learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
+                after,
+            )
         last = t + 1 == self.config.system.rounds
         tested = task.evaluate(models) if last or (t + 1) % self.config.engine.eval_every == 0 else None
-        return State(t + 1, models, ledgers), record_round(self.config, plan, t, ledgers, watch, sent, tested)
+        return after, record_round(self.config, plan, t, ledgers, watch, sent, tested)
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
-        """Run the rounds that are left, yielding after each; the budget is checked before the last is handed out."""
+        """Run the rounds that are left, yielding after each. ``release`` comes before a final model is handed on."""
         state = state or self.init()
         while state.round < self.config.system.rounds:
             state, records = self.step(state)
-            if state.round == self.config.system.rounds:
-                self._release(state)
             yield state, records
+
+    def release(self, state: State) -> torch.Tensor:
+        """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
+        privacy, epsilon = self.config.privacy, self.config.privacy.epsilon_for(self.plan.dim)
+        if self.scheme.keeps_budget and epsilon is not None:
+            for ledger in state.ledgers:
+                release(ledger, privacy.accountant, self.config.neighbours, epsilon, privacy.delta)
+        return state.models
 
     def _clip(self, blocks: Iterator[UpdateBlock], watch: Watch) -> Iterator[UpdateBlock]:
         for block in blocks:
@@ -85,25 +95,26 @@ class Simulation:
         diameter = self.config.learning.domain_diameter
         if diameter is None:
             return models
-        centre = self.task.initial_models()
-        offset = models - centre
+        offset = (models - self.start).double()
         length = torch.linalg.vector_norm(offset, dim=1, keepdim=True)
-        # A hair inside, so that the enforced diameter holds after rounding to float32.
-        return centre + offset * torch.clamp(0.5 * diameter * (1.0 - 1e-6) / length, max=1.0)
-
-    def _release(self, state: State) -> None:
-        privacy, epsilon = self.config.privacy, self.config.privacy.epsilon_for(self.plan.dim)
-        if self.scheme.keeps_budget and epsilon is not None:
-            for ledger in state.ledgers:
-                release(ledger, privacy.accountant, self.config.neighbours, epsilon, privacy.delta)
+        # A hair inside, so that the enforced diameter holds after rounding θ to float32 too.
+        rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(self.start.double(), dim=1, keepdim=True)
+        radius = 0.5 * diameter * (1.0 - 1e-6) - rounding
+        return (self.start + offset * torch.clamp(radius / length, max=1.0)).to(models.dtype)
 
 
-def open_simulation(
-    config: Config, scheme: str, trials: Sequence[int], device: torch.device, task: Task | None = None
-) -> Simulation:
-    """Join the parts of a scheme for a batch of trials; ``task`` may be shared between schemes."""
-    task = task or open_task(config, trials, device)
+def open_simulation(config: Config, scheme: str, trials: Sequence[int], samples: Samples) -> Simulation:
+    """Join the parts of a scheme for a batch of trials; ``samples`` may be shared between schemes and batches."""
+    task = open_task(config, trials, samples)
     plan = plan_rounds(config, SCHEMES[scheme], open_link(config, trials), task.spec.dim)
     over_air = plan.norm is not None and config.scheme.uplink == "signal"
     uplink = (SignalUplink if over_air else EquivalentUplink)(config.system.seed, task.trials)
-    return Simulation(config, SCHEMES[scheme], task, plan, choose_engine(config, task.spec, device), uplink)
+    start, diameter = task.initial_models(), config.learning.domain_diameter
+    smallest = 1e-3 * float(torch.linalg.vector_norm(start.double(), dim=1).max())
+    if diameter is not None and diameter < smallest:
+        raise InputError(
+            f"`learning.domain_diameter` = {diameter:g} is too small to be enforced in float32 around a model of norm "
+            f"{1e3 * smallest:.3g}; give at least {smallest:.1g}"
+        )
+    engine = choose_engine(config, task.spec, samples.inputs.device)
+    return Simulation(config, SCHEMES[scheme], task, plan, engine, uplink, start)

@@ -33,14 +33,14 @@ class Link:
     _roots: tuple[np.ndarray | None, np.ndarray | None] = field(repr=False)
     _trace: np.ndarray | None = field(repr=False)
 
-    @property
-    def weakest_path_gain(self) -> float:
+    def weakest_path_gain(self, index: int) -> float:
         """Λ_min, what the paper's worst-case SNR P·Λ_min/σ² refers to: the path gain at the cell edge.
 
-        With measured channels it is the mean power of the weakest device.
+        With measured channels it is the mean power of the trial's weakest device.
         """
         if self._trace is not None:
-            return float((np.abs(self._trace) ** 2).mean(axis=(0, 1, 3)).min())
+            measured = self._trace[self.trials[index] if self._trace.shape[0] > 1 else 0]
+            return float((np.abs(measured) ** 2).mean(axis=(0, 2)).min())
         return float(geometry.path_gain(self.config.channel.cell_radius_m, self.config.channel.carrier_hz))
 
     def channels(self, rounds: Sequence[int]) -> np.ndarray:

@@ -23,7 +23,7 @@ def read_trace(path: str, trials: int, rounds: int, num_devices: int, num_antenn
             channels = np.asarray(archive["channels"], dtype=np.complex128)
     except KeyError:
         raise InputError(f"channel trace `{path}` has no array named `channels`") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, TypeError, AttributeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"channel trace `{path}` cannot be read: {error}") from None
     if channels.ndim == 3:
         channels = channels[None]

@@ -5,19 +5,21 @@ from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.engine import Engine, UpdateBlock, choose_engine
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
-from airfl.devices.task import Task, open_task
+from airfl.devices.task import Samples, Task, load_samples, open_task
 
 __all__ = [
     "Dataset",
     "Engine",
     "ModelSpec",
     "Partition",
+    "Samples",
     "Task",
     "UpdateBlock",
     "build_model",
     "choose_engine",
     "clip",
     "load_dataset",
+    "load_samples",
     "make_partition",
     "open_task",
 ]

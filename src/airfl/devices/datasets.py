@@ -28,6 +28,14 @@ class Dataset:
     num_train: int
 
     def __post_init__(self) -> None:
+        try:
+            inputs, labels = np.asarray(self.inputs, dtype=np.float32), np.asarray(self.labels)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"a data set needs numeric arrays: {error}") from None
+        if not np.issubdtype(labels.dtype, np.number) or (labels != np.floor(labels)).any():
+            raise InputError(f"labels must be whole numbers 0, 1, 2, …; got {labels.dtype} values that are not")
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "labels", labels.astype(np.int64))
         if self.inputs.ndim < 2 or self.labels.ndim != 1 or len(self.inputs) != len(self.labels):
             raise InputError(
                 f"a data set needs inputs [N, ...] and labels [N]; got shapes {self.inputs.shape}, {self.labels.shape}"
@@ -91,16 +99,21 @@ def _digits() -> Dataset:
 
 
 def _from_factory(path: str) -> Dataset:
-    made: Any = import_callable(path, "data-set factory")()
+    factory = import_callable(path, "data-set factory")
+    try:
+        made: Any = factory()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"data-set factory `{path}` failed: {error}; it is called without arguments") from error
     if isinstance(made, Dataset):
         return made
     try:
-        parts = [np.asarray(part) for part in made]
-        train_inputs, train_labels, test_inputs, test_labels = parts
+        train_inputs, train_labels, test_inputs, test_labels = (np.asarray(part) for part in made)
+        inputs, labels = np.concatenate([train_inputs, test_inputs]), np.concatenate([train_labels, test_labels])
     except (TypeError, ValueError):
         raise InputError(
             f"data-set factory `{path}` must return an airfl Dataset or four arrays (train inputs, train labels, test "
             f"inputs, test labels); got {type(made).__name__}"
         ) from None
-    inputs = np.concatenate([train_inputs, test_inputs]).astype(np.float32)
-    return Dataset(inputs, np.concatenate([train_labels, test_labels]).astype(np.int64), len(train_labels))
+    return Dataset(inputs, labels, len(train_labels))

@@ -84,7 +84,7 @@ class BatchedEngine:
             scores = forward(parameters, inputs[places])
             each = F.cross_entropy(scores.flatten(0, 1), labels[places].flatten(), reduction="none").view_as(weight)
             losses = (each * weight).sum(dim=1) / count.clamp(min=1.0)
-            gradients = torch.autograd.grad(losses.sum(), leaves)
+            gradients = torch.autograd.grad(losses.sum(), leaves, allow_unused=True, materialize_grads=True)
             with torch.no_grad():
                 torch._foreach_add_(leaves, gradients, alpha=-rate)
                 total += losses * count

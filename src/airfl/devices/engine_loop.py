@@ -59,7 +59,7 @@ class LoopEngine:
                 continue
             scores = functional_call(self.spec.module, parameters, (inputs[samples],))
             loss = F.cross_entropy(scores, labels[samples])
-            gradients = torch.autograd.grad(loss, leaves)
+            gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             with torch.no_grad():
                 torch._foreach_add_(leaves, gradients, alpha=-rate)
             total += loss.detach() * len(samples)

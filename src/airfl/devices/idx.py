@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import os
 import struct
 import tempfile
-import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ def download(source: Source) -> Path:
                 if not _find(target, name):
                     _fetch(source, f"{mirror.rstrip('/')}/{name}.gz", name, target / f"{name}.gz")
             return target
-        except (InputError, OSError, urllib.error.URLError) as error:
+        except (InputError, OSError, http.client.HTTPException) as error:
             reasons.append(f"{mirror}: {error}")
     raise InputError(
         f"data set `{source.name}` was not found and could not be downloaded ({'; '.join(reasons) or 'no mirror'}); "

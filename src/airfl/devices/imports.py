@@ -19,8 +19,8 @@ def import_callable(path: str, what: str) -> Callable[..., Any]:
     module_name, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{what} `{path}` cannot be imported: {error}; expected package.module:callable") from None
+    except Exception as error:  # user code may fail in any way while it is imported
+        raise InputError(f"{what} `{path}` cannot be imported: {error}; expected package.module:callable") from error
     if not callable(found):
         raise InputError(f"{what} `{path}` is a {type(found).__name__}, not a callable")
     return found  # type: ignore[no-any-return]

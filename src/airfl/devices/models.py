@@ -125,11 +125,12 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> Mo
 def _from_factory(path: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     factory = import_callable(path, "model factory")
     try:
-        wants_arguments = len(inspect.signature(factory).parameters) >= 2
+        parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
-        wants_arguments = False
+        parameters = {}  # type: ignore[assignment]
+    required = [p for p in parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     try:
-        made: Any = factory(input_shape, num_classes) if wants_arguments else factory()
+        made: Any = factory(input_shape, num_classes) if len(required) >= 2 else factory()
     except Exception as error:
         raise InputError(f"model factory `{path}` failed: {error}") from error
     if not isinstance(made, nn.Module):
@@ -145,17 +146,24 @@ def _check(module: nn.Module, name: str, input_shape: tuple[int, ...], num_class
         )
     if not any(True for _ in module.parameters()):
         raise InputError(f"model `{name}` has no parameters to train")
-    if any(isinstance(layer, nn.Dropout) and layer.p > 0 for layer in module.modules()):
-        raise InputError(f"model `{name}` uses dropout, whose draws are not keyed; set its probability to 0")
+    if not all(value.requires_grad for value in module.parameters()):
+        raise InputError(
+            f"model `{name}` has frozen parameters; all of them are trained and sent, so leave frozen ones out"
+        )
+    probe = torch.linspace(-1.0, 1.0, 3 * math.prod(input_shape)).view(3, *input_shape)
     try:
         with torch.no_grad():
-            scores = module(torch.zeros(2, *input_shape))
+            scores, again, fewer = module(probe), module(probe), module(probe[:2])
     except Exception as error:
         raise InputError(f"model `{name}` does not take inputs of shape {input_shape}: {error}") from error
-    if scores.shape != (2, num_classes):
-        raise InputError(
-            f"model `{name}` returns shape {tuple(scores.shape)} for two inputs; expected (2, {num_classes})"
-        )
+    if not isinstance(scores, torch.Tensor) or scores.shape != (3, num_classes):
+        shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+        raise InputError(f"model `{name}` returns {shape} for three inputs; expected a tensor (3, {num_classes})")
+    if not torch.equal(scores, again):
+        raise InputError(f"model `{name}` draws random numbers (such as dropout), which are not keyed; switch that off")
+    # Else one device's samples would reach another's update through the batch, and clipping would bound nothing.
+    if not torch.allclose(scores[:2], fewer, rtol=1e-3, atol=1e-5):
+        raise InputError(f"model `{name}` mixes the samples of a batch (such as batch norm); use layer or group norm")
 
 
 def _pooled_side(input_shape: tuple[int, ...], name: str) -> int:

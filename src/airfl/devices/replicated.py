@@ -21,6 +21,8 @@ POINTWISE = (nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.ELU
 
 def replicated(module: nn.Module) -> Forward | None:
     """Return the replicated forward pass of a chain of known layers, or None if the module is anything else."""
+    if len(list(module.parameters())) != len(list(module.named_parameters(remove_duplicate=False))):
+        return None  # tied weights have one name but two places
     layers = list(_chain(module, ""))
     stages = [_stage(layer, name) for name, layer in layers]
     if not layers or any(stage is None for stage in stages):
@@ -38,7 +40,8 @@ def replicated(module: nn.Module) -> Forward | None:
 def _chain(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     # Exactly Sequential: a subclass may do something else in its own forward.
     if type(module) is nn.Sequential:
-        for name, child in module.named_children():
+        for name, child in module._modules.items():  # named_children would leave out a layer used twice
+            assert child is not None
             yield from _chain(child, f"{prefix}{name}.")
     else:
         yield prefix, module
@@ -62,9 +65,12 @@ def _stage(layer: nn.Module, name: str) -> Forward | None:
 def _linear(layer: nn.Linear, name: str) -> Forward:
     def forward(parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
         weight = parameters[f"{name}weight"].mT
+        rows = x.reshape(x.shape[0], -1, x.shape[-1])
         if layer.bias is None:
-            return torch.bmm(x, weight)
-        return torch.baddbmm(parameters[f"{name}bias"].unsqueeze(1), x, weight)
+            out = torch.bmm(rows, weight)
+        else:
+            out = torch.baddbmm(parameters[f"{name}bias"].unsqueeze(1), rows, weight)
+        return out.view(*x.shape[:-1], -1)
 
     return forward
 

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from airfl.config import Config
-from airfl.devices.datasets import load_dataset
+from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
+from airfl.errors import InputError
 from airfl.randomness import stream, torch_seed
 
 EVAL_BATCH = 2000
@@ -31,14 +32,12 @@ class Task:
     labels: torch.Tensor = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
 
-    @property
-    def max_local_steps(self) -> int:
-        """Q, the largest number of local SGD steps that any device takes in a round."""
+    def max_local_steps(self, index: int) -> int:
+        """Q, the largest number of local SGD steps that any device of a trial takes in a round."""
         learning = self.config.learning
         if learning.local_steps is not None:
             return learning.local_steps
-        per_epoch = max(self._steps_per_epoch(int(p.sizes.max())) for p in self.partitions)
-        return per_epoch * (learning.local_epochs or 0)
+        return self._steps_per_epoch(int(self.partitions[index].sizes.max())) * (learning.local_epochs or 0)
 
     def initial_models(self) -> torch.Tensor:
         """θ⁰, [trials, d]."""
@@ -112,10 +111,24 @@ def _first_steps(steps: np.ndarray, count: int) -> np.ndarray:
     return np.pad(taken, ((0, 0), (0, count - taken.shape[1]), (0, 0)), constant_values=-1)
 
 
-def open_task(config: Config, trials: Sequence[int], device: torch.device) -> Task:
-    """Load the data, deal it to the devices of each trial, and build the model."""
-    system, learning = config.system, config.learning
-    dataset = load_dataset(learning.dataset, learning.data_dir)
+@dataclass(frozen=True)
+class Samples:
+    """A data set on the compute device; trials share it."""
+
+    dataset: Dataset = field(repr=False)
+    inputs: torch.Tensor = field(repr=False)
+    labels: torch.Tensor = field(repr=False)
+
+
+def load_samples(config: Config, device: torch.device) -> Samples:
+    """Load the configured data set and move it to the compute device once."""
+    dataset = load_dataset(config.learning.dataset, config.learning.data_dir)
+    return Samples(dataset, torch.from_numpy(dataset.inputs).to(device), torch.from_numpy(dataset.labels).to(device))
+
+
+def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
+    """Deal the samples to the devices of each trial, and build the model."""
+    system, learning, dataset = config.system, config.learning, samples.dataset
     spec = build_model(learning.model, dataset.input_shape, dataset.num_classes)
     partitions = tuple(
         make_partition(
@@ -123,5 +136,10 @@ def open_task(config: Config, trials: Sequence[int], device: torch.device) -> Ta
         )
         for trial in trials
     )
-    inputs = torch.from_numpy(dataset.inputs).to(device)
-    return Task(config, tuple(trials), spec, inputs, torch.from_numpy(dataset.labels).to(device), partitions)
+    smallest = min(int(partition.sizes.min()) for partition in partitions)
+    if learning.drop_last and smallest < learning.batch_size:
+        raise InputError(
+            f"with `learning.drop_last` a device of {smallest} samples has no whole batch of {learning.batch_size} and "
+            "would train nothing; lower `learning.batch_size` or keep the last batch"
+        )
+    return Task(config, tuple(trials), spec, samples.inputs, samples.labels, partitions)

@@ -70,7 +70,7 @@ class PaperAccountant:
         return spend * template.noise_power / (template.sampling.rate * sensitivity_sq)
 
     def _convergent(self) -> float:
-        """r c² Φ/σ², with the start fixed at the last round; infinite unless a domain is enforced and L is stated.
+        """r c² Φ/σ², with the start fixed at the last round; infinite unless D is enforced, L is stated and η_g is 1.
 
         Φ = (√φ + (1 + κ)^Q √r D n/(2ηc‖w‖))² at t = T−1; with the update factor u = η/(rn) the second term is
         (1 + κ)^Q D/(2 √r u c ‖w‖).
@@ -81,6 +81,10 @@ class PaperAccountant:
             return math.inf
         kappa = max(d.learning_rate * (d.smoothness or 0.0) * d.mean_gain for d in domains if d is not None)
         assert last.domain is not None
+        # The published formula knows no server step: with one, it says nothing.
+        server_step = last.update_factor * last.sampling.num_active / last.domain.learning_rate
+        if abs(server_step - 1.0) > 1e-9:
+            return math.inf
         log_growth = last.domain.local_steps * math.log1p(kappa)
         if log_growth > 300.0:
             return math.inf

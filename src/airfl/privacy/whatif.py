@@ -23,10 +23,8 @@ from airfl.privacy.ledger import Ledger
 
 def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participation: float = 1.0) -> Ledger:
     """T equal rounds with unit gains: clip norm c, noise variance v per real coordinate, participation r."""
-    require(math.isfinite(clip_norm) and clip_norm > 0, f"`clip_norm` must be positive and finite; got {clip_norm}")
-    require(
-        math.isfinite(noise_var) and noise_var >= 0, f"`noise_var` must be finite and not negative; got {noise_var}"
-    )
+    require(0 < clip_norm <= 1e100, f"`clip_norm` must be positive and finite; got {clip_norm}")
+    require(0 <= noise_var <= 1e200, f"`noise_var` must be finite and not negative; got {noise_var}")
     require(rounds >= 1, f"`rounds` must be at least 1; got {rounds}")
     require(0.0 < participation <= 1.0, f"`participation` must lie in (0, 1]; got {participation}")
     sampling = Sampling("all" if participation == 1.0 else "without-replacement", 1, participation)

@@ -70,7 +70,7 @@ def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _promises(result: Result) -> list[dict[str, str]]:
+def _promises(result: Result) -> list[dict[str, Any]]:
     """One sentence per observer and accountant, for the scheme that makes a promise."""
     name = next((n for n in ("airfl-dp", "airfl-mimo") if n in result.schemes), None)
     if name is None:
@@ -81,6 +81,7 @@ def _promises(result: Result) -> list[dict[str, str]]:
             rows.append(
                 {
                     "scheme": SCHEMES[name].title,
+                    "keeps": SCHEMES[name].keeps_budget,
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({ACCOUNTANTS[accountant].label})",
                     "epsilon": epsilon_text(epsilon),

@@ -87,11 +87,12 @@ def headline(result: Result) -> list[str]:
             )
         sentences.append(_compare(summary["schemes"]))
         sentences.append(perk_sentence(result.schemes["airfl-dp"], result.config.channel.power_w))
-        sentences.append(
-            f"A curious base station learns far more (ε = "
-            f"{epsilon_text(private['epsilon_by_observer']['base-station']['gaussian'])}): the promise holds only if "
-            "the base station is trusted."
-        )
+        curious = private["epsilon_by_observer"]["base-station"]["gaussian"]
+        if curious is None or exact is None or curious > 2 * exact:
+            sentences.append(
+                f"A curious base station learns far more (ε = {epsilon_text(curious)}): the promise holds only if the "
+                "base station is trusted."
+            )
     return [sentence for sentence in sentences if sentence]
 
 

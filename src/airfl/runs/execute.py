@@ -12,7 +12,7 @@ import torch
 
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
-from airfl.devices import Task, open_task
+from airfl.devices import load_samples
 from airfl.errors import DivergedError, InputError
 from airfl.privacy import BudgetError
 from airfl.runs.result import Result, SchemeResult, Status
@@ -52,20 +52,22 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     """
     device = pick_device(config.engine.device)
     trials = range(config.system.trials)
-    size = trials_per_batch or len(trials)
+    size = len(trials) if trials_per_batch is None else trials_per_batch
+    if size < 1:
+        raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
-    tasks = [open_task(config, batch, device) for batch in batches]
+    samples = load_samples(config, device)
     # Every scheme is joined before the first round is trained, so that bad input costs no training time.
     simulations: dict[str, list[Simulation]] = {
-        name: [open_simulation(config, name, batch, device, task) for batch, task in zip(batches, tasks, strict=True)]
-        for name in config.scheme.names
+        name: [open_simulation(config, name, batch, samples) for batch in batches] for name in config.scheme.names
     }
     schemes: dict[str, SchemeResult] = {}
     for name, group in simulations.items():
         schemes[name] = _run_scheme(name, group, progress)
         if schemes[name].status == "interrupted":
             break
-    return Result(config, tasks[0].spec.dim, schemes, _provenance(device, tasks[0], simulations))
+    first = simulations[config.scheme.names[0]][0]
+    return Result(config, first.plan.dim, schemes, _provenance(device, first))
 
 
 def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | None) -> SchemeResult:
@@ -83,10 +85,12 @@ def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | Non
                 records.extend(rows)
                 if progress:
                     progress.round(name, rows)
+            simulation.release(state)
         except KeyboardInterrupt:
             status, message = "interrupted", "stopped by the user"
         except DivergedError as error:
             status, message = "diverged", str(error)
+            state = error.state if isinstance(error.state, State) else state
         except BudgetError as error:
             status, message = "refused", str(error)
         states.append(state)
@@ -103,7 +107,7 @@ def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | Non
     )
 
 
-def _provenance(device: torch.device, task: Task, simulations: dict[str, list[Simulation]]) -> dict[str, Any]:
+def _provenance(device: torch.device, simulation: Simulation) -> dict[str, Any]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "airfl": __version__,
@@ -111,7 +115,7 @@ def _provenance(device: torch.device, task: Task, simulations: dict[str, list[Si
         "torch": torch.__version__,
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
-        "engine": next(iter(simulations.values()))[0].engine.name,
-        "model_parameters": task.spec.dim,
+        "engine": simulation.engine.name,
+        "model_parameters": simulation.plan.dim,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -45,10 +45,11 @@ class SchemeResult:
         return [last[trial] for trial in sorted(last)]
 
     def column(self, name: str) -> np.ndarray:
-        """One quantity as an array [trials, rounds]."""
+        """One quantity as an array [trials, rounds]; NaN where a trial did not get so far."""
         trials = sorted({record.trial for record in self.records})
-        rows = {trial: [getattr(r, name) for r in self.records if r.trial == trial] for trial in trials}
-        return np.array([rows[trial] for trial in trials], dtype=np.float64)
+        rows = [[getattr(r, name) for r in self.records if r.trial == trial] for trial in trials]
+        longest = max((len(row) for row in rows), default=0)
+        return np.array([row + [np.nan] * (longest - len(row)) for row in rows], dtype=np.float64)
 
 
 @dataclass(frozen=True)
