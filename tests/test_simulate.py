@@ -154,7 +154,11 @@ def test_power_is_kept_to(tiny):
 @pytest.mark.parametrize(
     "change",
     [
-        {"scheme.phases": "random"},
+        {"scheme.phases": "random", "scheme.combiner": "zero-forcing"},
+        {"scheme.combiner": "auto", "system.num_antennas": 5},
+        {"scheme.combiner": "coordinate"},
+        {"scheme.combiner": "mrc"},
+        {"scheme.combiner": "dominant"},
         {"scheme.combiner_columns": "all"},
         {"channel.distance": "common"},
         {"channel.fading": "rician", "channel.antenna_correlation": 0.5},

@@ -156,7 +156,7 @@ class SchemeSection(Section):
     """Which schemes to run, and the parts they are joined from."""
 
     names: tuple[SchemeName, ...] = Field(("airfl-dp",), min_length=1)
-    combiner: Literal["zero-forcing"] = "zero-forcing"
+    combiner: Literal["auto", "multicast", "coordinate", "zero-forcing", "sdr", "mrc", "dominant"] = "auto"
     combiner_columns: Literal["active", "all"] = Field(
         "active", description="all: the combiner serves all n devices, active or not"
     )
@@ -167,6 +167,8 @@ class SchemeSection(Section):
     def _no_scheme_twice(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("`names` lists a scheme twice")
+        if self.phases != "ones" and self.combiner != "zero-forcing":
+            raise ValueError('`phases` go with combiner = "zero-forcing"; the other methods choose their own')
         return self
 
 
@@ -193,10 +195,12 @@ class Config(Section):
     def _sections_fit_together(self) -> Self:
         needs_air = any(name.startswith("airfl") for name in self.scheme.names)
         columns = self.system.num_devices if self.scheme.combiner_columns == "all" else self.system.num_active
-        if needs_air and self.scheme.combiner == "zero-forcing" and columns > self.system.num_antennas:
+        limited = self.scheme.combiner in ("zero-forcing", "coordinate")
+        if needs_air and limited and columns > self.system.num_antennas:
             raise ValueError(
-                f"zero forcing serves at most as many devices as there are antennas, got {columns} devices and "
-                f"`system.num_antennas` = {self.system.num_antennas}; lower `system.participation` or add antennas"
+                f"combiner `{self.scheme.combiner}` serves at most as many devices as there are antennas, got "
+                f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `multicast`, "
+                "lower `system.participation` or add antennas"
             )
         if "airfl-dp" in self.scheme.names and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             raise ValueError("scheme `airfl-dp` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")

@@ -14,7 +14,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, RoundEvent, Sampling
 from airfl.randomness import stream
-from airfl.transceiver import COMBINERS, Design, Perk, Transmission, allocate, perk, transmit
+from airfl.transceiver import COMBINERS, Design, Perk, Transmission, allocate, perk, transmit, zero_forcing
 from airfl.transceiver.design import reach
 
 #: (minimum norms π [trials, T], budget A or None) -> combiner norms q [trials, T], q ≥ π
@@ -158,7 +158,11 @@ def _design(config: Config, link: Link, rounds: Sequence[int], active: np.ndarra
     for start in range(0, len(rounds), size):
         chunk = rounds[start : start + size]
         channels = _served(link, chunk, served[:, start : start + size])
-        parts.append(COMBINERS[scheme.combiner](channels, _phases(config, link, chunk, served.shape[2])).require_ok())
+        if scheme.combiner == "zero-forcing":
+            design = zero_forcing(channels, _phases(config, link, chunk, served.shape[2]))
+        else:
+            design = COMBINERS[scheme.combiner](channels)
+        parts.append(design.require_ok())
     return Design(
         torch.cat([part.combiner for part in parts], dim=1),
         torch.cat([part.norm for part in parts], dim=1),

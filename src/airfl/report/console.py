@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import OBSERVERS
 from airfl.report.words import epsilon_text, headline, number, percent
-from airfl.runs import Result
+from airfl.runs import CombinerStudy, Result
 from airfl.schemes import SCHEMES
 
 
@@ -114,6 +115,60 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]]) -> None:
             name, shown, number(answer["delta"]), answer["observer"], answer["neighbours"], answer["assumptions"]
         )
     Console().print(table)
+
+
+class DesignProgress:
+    """One bar on standard error: which method is at work."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description:<14}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._task = self._bar.add_task("channels", total=None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self, name: str, done: int, total: int) -> None:
+        """Show what comes next and how far we are."""
+        self._bar.update(self._task, description=name, completed=done, total=total)
+
+
+def print_design(study: CombinerStudy, folder: Path | None) -> None:
+    """One row per method, best first."""
+    table = Table(
+        title=f"{study.active} devices, {study.antennas} antennas, {study.instances} instances", box=box.SIMPLE
+    )
+    table.add_column("method", no_wrap=True)
+    for column in ("‖w‖² / bound", "worst", "dB above bound", "ms each", "status"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, row in sorted(study.methods.items(), key=lambda item: item[1].norm2_median):
+        ratio, worst = row.over_bound_median, row.over_bound_max
+        table.add_row(
+            name,
+            "–" if ratio is None else f"{ratio:.4g}",
+            "–" if worst is None else f"{worst:.4g}",
+            "–" if ratio is None else f"{10 * math.log10(ratio):.2f}",
+            f"{1e3 * row.seconds_per_instance:.2f}",
+            row.status,
+        )
+    console = Console()
+    console.print(table)
+    note = "The bound is proven for every instance by weak duality; no combiner can do better than 1."
+    console.print(note if study.certified else "No bound was asked for.", style="dim", highlight=False)
+    if folder is not None:
+        print(f"Figure: {(folder / 'combiners.png').resolve()}")
 
 
 def print_presets(texts: Mapping[str, str]) -> None:

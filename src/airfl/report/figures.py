@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from airfl.report.words import number
-from airfl.runs import Result
+from airfl.runs import CombinerStudy, Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import SCHEMES
 
@@ -63,6 +63,25 @@ def draw_figures(result: Result, folder: Path) -> dict[str, bytes]:
             write_bytes(folder / f"{name}.png", drawn[name])
             write_bytes(folder / f"{name}.pdf", _rendered(figure, "pdf"))
     return drawn
+
+
+def draw_design(study: CombinerStudy, folder: Path) -> None:
+    """‖w‖² of every method over the proven bound, one box per method, as combiners.png and combiners.pdf."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ranked = sorted(study.methods.items(), key=lambda item: item[1].norm2_median)
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(6.2, 0.6 + 0.5 * len(ranked)))
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        data = [10 * np.log10(row.over_bound if row.over_bound else row.norm2) for _, row in ranked]
+        axes.boxplot(
+            data, orientation="horizontal", tick_labels=[name for name, _ in ranked], widths=0.5, whis=(0, 100)
+        )
+        axes.invert_yaxis()
+        axes.set_xlabel("‖w‖² above the proven bound, dB" if study.certified else "‖w‖², dB")
+        axes.set_title(f"{study.active} devices, {study.antennas} antennas", fontsize=10)
+        for kind in ("png", "pdf"):
+            write_bytes(folder / f"combiners.{kind}", _rendered(figure, kind))
 
 
 def _rendered(figure: Figure, kind: str) -> bytes:

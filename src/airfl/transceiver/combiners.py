@@ -1,21 +1,30 @@
-"""The combiner methods by name. A method maps channels [..., K, m] (and phases, if it has any) to a ``Design``."""
+"""The combiner methods by name. A method maps channels [..., K, m] to a ``Design``."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 
+from airfl.transceiver.coordinate import coordinate
 from airfl.transceiver.design import Design
+from airfl.transceiver.mrc import dominant, mrc
+from airfl.transceiver.multicast import multicast
+from airfl.transceiver.sdr import sdr
 from airfl.transceiver.zero_forcing import zero_forcing
 
+#: minimise ‖w‖² subject to |wᴴ h_i| ≥ 1 for all served devices, exactly or approximately
+Combiner = Callable[[torch.Tensor], Design]
 
-class Combiner(Protocol):
-    """minimise ‖w‖² subject to |wᴴ h_i| ≥ 1 for all served devices, exactly or approximately."""
+COMBINERS: dict[str, Combiner] = {
+    "auto": multicast,  # the best of ours everywhere that was measured (docs/transceiver.md)
+    "multicast": multicast,
+    "coordinate": coordinate,
+    "zero-forcing": zero_forcing,
+    "sdr": sdr,
+    "mrc": mrc,
+    "dominant": dominant,
+}
 
-    def __call__(self, channels: torch.Tensor, phases: torch.Tensor | None = None) -> Design:
-        """Return a design batched like ``channels``."""
-        ...
-
-
-COMBINERS: dict[str, Combiner] = {"zero-forcing": zero_forcing}
+#: Methods that need at least as many antennas as served devices.
+NEEDS_ANTENNAS = ("zero-forcing", "coordinate")

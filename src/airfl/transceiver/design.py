@@ -56,6 +56,56 @@ class Design:
         return self
 
 
+def check_channels(channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return channels [..., K, m] as complex128 [B, K, m], and which instances can be served at all, [B].
+
+    An instance with NaN, infinity or a device that is not heard (h_i = 0) cannot; it is replaced by a harmless one.
+    """
+    if channels.ndim < 2 or channels.shape[-2] < 1 or channels.shape[-1] < 1:
+        raise InputError(
+            f"channels must be [..., K, m] with at least one device and antenna; got {tuple(channels.shape)}"
+        )
+    flat = channels.to(torch.complex128).reshape(-1, *channels.shape[-2:])
+    usable = (torch.isfinite(flat.abs()).all(dim=-1) & (flat.abs() > 0).any(dim=-1)).all(dim=-1)
+    return torch.where(usable[:, None, None], flat, torch.ones_like(flat)), usable
+
+
+def finish(combiner: torch.Tensor, channels: torch.Tensor, usable: torch.Tensor, iterations: int) -> Design:
+    """Scale combiner [B, m] so that the weakest device of channels [..., K, m] is reached, and say how it went."""
+    flat = channels.to(torch.complex128).reshape(-1, *channels.shape[-2:])
+    weakest = received_gains(combiner, flat).abs().amin(dim=-1)
+    solved = usable & torch.isfinite(weakest) & (weakest > 0)
+    # A few ulp more, so that |wᴴ h_i| ≥ 1 survives the rounding of the division itself.
+    scaled = combiner * (torch.where(solved, 1.0 / weakest, 1.0) * (1.0 + 1e-14)).unsqueeze(-1)
+    norm = torch.where(solved, torch.linalg.vector_norm(scaled, dim=-1), torch.inf)
+    lead = channels.shape[:-2]
+    return Design(
+        scaled.reshape(*lead, -1),
+        norm.reshape(lead),
+        torch.zeros(lead, dtype=torch.float64, device=norm.device),
+        torch.full(lead, iterations, dtype=torch.int64, device=norm.device),
+        tuple("ok" if good else "infeasible" for good in solved.tolist()),
+    )
+
+
+def better_of(first: Design, second: Design) -> Design:
+    """Instance by instance the design with the smaller norm; one that failed never wins against one that did not."""
+
+    def rank(design: Design) -> torch.Tensor:
+        good = torch.tensor([word == "ok" for word in design.status], device=design.norm.device)
+        return torch.where(good.reshape(design.norm.shape), design.norm, torch.inf)
+
+    take = rank(second) < rank(first)
+    flags = take.reshape(-1).tolist()
+    return Design(
+        torch.where(take.unsqueeze(-1), second.combiner, first.combiner),
+        torch.where(take, second.norm, first.norm),
+        torch.maximum(first.lower_bound, second.lower_bound),
+        first.iterations,
+        tuple(b if flag else a for a, b, flag in zip(first.status, second.status, flags, strict=True)),
+    )
+
+
 @dataclass(frozen=True)
 class Transmission:
     """The transmit side of a design for the devices that are active.

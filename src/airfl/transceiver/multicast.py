@@ -1,0 +1,160 @@
+"""The smallest combiner that every device can reach, for any number of antennas and devices.
+
+minimise ‖w‖² subject to |h_iᴴ w| ≥ 1, i = 1..K: single-group multicast beamforming, NP-hard in general.
+
+With unit directions d_i = h_i/‖h_i‖, limits ρ_i = 1/‖h_i‖ and z = Dᴴw, two stages of the alternating direction method
+of multipliers share one linear operator, w = (I + τ D Dᴴ)⁻¹ τ D (z − y):
+
+1. explore: z is projected on the true, non-convex set |z_i| ≥ ρ_i, from several starting points at once;
+2. polish: from the best of them, z is projected on the half planes Re(e^{−iψ_i} z_i) ≥ ρ_i, a convex inner problem
+   whose phases ψ_i = arg(d_iᴴ w) are renewed every few steps (successive convex approximation).
+
+Every candidate is scaled so that its weakest device is reached exactly, so it is feasible whatever the iteration did.
+References: Huang & Sidiropoulos 2016 (consensus ADMM for QCQPs); Tran, Hanif & Juntti 2014 (convex approximation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from airfl.transceiver.design import Design, better_of, check_channels, finish
+from airfl.transceiver.zero_forcing import zero_forcing
+
+#: Polishing steps between two renewals of the phases.
+RENEW = 10
+#: Guards divisions in either precision.
+TINY = float(torch.finfo(torch.float32).tiny)
+#: Step stretching of the convex stage (over-relaxation).
+STRETCH = 1.6
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to look: starting points, exploring steps, survivors, polishing steps, and the penalty τ of both stages.
+
+    The numbers were chosen on Rayleigh channels with the paper's path loss.
+    """
+
+    starts: int = 16
+    explore: int = 200
+    keep: int = 4
+    polish: int = 100
+    penalty: float = 1.5
+
+
+def default_effort(num_devices: int, num_antennas: int) -> Effort:
+    """Full effort while a step is cheap; with many devices per antenna a step is a pass over memory."""
+    if num_devices <= 3 * num_antennas:
+        return Effort()
+    if num_devices * num_antennas <= 200_000:
+        return Effort(starts=8, explore=100, keep=4, polish=300, penalty=0.5)
+    return Effort(starts=2, explore=40, keep=1, polish=200, penalty=0.5)
+
+
+def multicast(channels: torch.Tensor, effort: Effort | None = None) -> Design:
+    """Return the best combiner found for channels [..., K, m]; see the module's first lines.
+
+    Starting points are the same for every instance, so results do not depend on how instances are batched.
+    """
+    flat, usable = check_channels(channels)
+    num_devices, num_antennas = flat.shape[1:]
+    effort = effort or default_effort(num_devices, num_antennas)
+    problem = _Problem.of(flat)
+    # Many devices make every step a pass over memory; half the bytes, and the final scaling is in float64 anyway.
+    iterated = problem.single() if num_devices > 3 * num_antennas else problem
+    w = _polish(iterated, _explore(iterated, effort), effort).to(torch.complex128)
+    best = problem.value(w).argmin(dim=1)
+    combiner = w.gather(2, best[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
+    design = finish(combiner, channels, usable, effort.explore + effort.polish)
+    # Never worse than the closed form, where there is one.
+    return better_of(design, zero_forcing(channels)) if num_devices <= num_antennas else design
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Directions D as rows d_iᴴ [B, K, m], limits ρ [B, K, 1], and the eigenvectors that all penalties share."""
+
+    rows: torch.Tensor
+    limits: torch.Tensor
+    values: torch.Tensor
+    vectors: torch.Tensor
+
+    @staticmethod
+    def of(channels: torch.Tensor) -> _Problem:
+        length = torch.linalg.vector_norm(channels, dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+        rows = (channels / length).conj()
+        limits = length.amin(dim=1, keepdim=True) / length
+        # D Dᴴ is m × m, Dᴴ D is K × K: the same non-zero eigenvalues, so take the cheaper operator.
+        gram = rows @ rows.mH if rows.shape[1] <= 2 * rows.shape[2] else rows.mH @ rows
+        values, vectors = torch.linalg.eigh(gram)
+        return _Problem(rows, limits, values.clamp(min=0.0), vectors)
+
+    def single(self) -> _Problem:
+        """The same in single precision."""
+        return _Problem(
+            self.rows.to(torch.complex64), self.limits.float(), self.values.float(), self.vectors.to(torch.complex64)
+        )
+
+    def operators(self, tau: float) -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
+        """(z − y) -> Dᴴ w and (z − y) -> w, for w = (I + τ D Dᴴ)⁻¹ τ D (z − y)."""
+        rows, vectors = self.rows, self.vectors
+        inverse = (vectors * (tau / (1.0 + tau * self.values)).unsqueeze(1)) @ vectors.mH
+        if rows.shape[1] <= 2 * rows.shape[2]:
+            smooth = (vectors * (tau * self.values / (1.0 + tau * self.values)).unsqueeze(1)) @ vectors.mH
+            return lambda a: smooth @ a, lambda a: rows.mH @ (inverse @ a)
+        return lambda a: rows @ (inverse @ (rows.mH @ a)), lambda a: inverse @ (rows.mH @ a)
+
+    def value(self, w: torch.Tensor) -> torch.Tensor:
+        """‖w‖² after scaling w [B, m, S] so that the weakest device is just reached, [B, S]; infinite for w = 0."""
+        heard = ((self.rows @ w).abs() / self.limits).amin(dim=1)
+        value = w.abs().square().sum(dim=1) / heard.square()
+        return torch.where(torch.isfinite(value), value, torch.inf)
+
+
+def _explore(problem: _Problem, effort: Effort) -> torch.Tensor:
+    """Non-convex stage: the ``keep`` best of ``starts`` combiners, [B, m, keep]."""
+    batch, _, num_antennas = problem.rows.shape
+    draw = np.random.Generator(np.random.Philox(key=num_antennas)).standard_normal((num_antennas, effort.starts, 2))
+    first = torch.view_as_complex(torch.from_numpy(draw)).to(problem.rows)
+    to_heard, to_combiner = problem.operators(effort.penalty)
+    z = _outside(problem.rows @ first, problem.limits)
+    y = torch.zeros_like(z)
+    for _ in range(effort.explore):
+        x = to_heard(z - y) + y
+        z = _outside(x, problem.limits)
+        y = x - z
+    w = to_combiner(z - y)
+    kept = problem.value(w).topk(min(effort.keep, effort.starts), dim=1, largest=False).indices
+    return w.gather(2, kept.unsqueeze(1).expand(batch, num_antennas, -1))
+
+
+def _polish(problem: _Problem, w: torch.Tensor, effort: Effort) -> torch.Tensor:
+    """Convex stage from w [B, m, S]: successive convex approximation; returns the best iterate of each column."""
+    to_heard, to_combiner = problem.operators(effort.penalty)
+    heard = problem.rows @ w
+    scale = (heard.abs() / problem.limits).amin(dim=1, keepdim=True).clamp(min=TINY)
+    heard, best, best_value = heard / scale, w, problem.value(w)
+    z, y = heard, torch.zeros_like(heard)
+    for _ in range(-(-effort.polish // RENEW)):
+        phase = torch.sgn(heard)
+        for _ in range(RENEW):
+            x = STRETCH * to_heard(z - y) + (1.0 - STRETCH) * z + y
+            z = x + (problem.limits - (phase.conj() * x).real).clamp(min=0.0) * phase
+            y = x - z
+        w = to_combiner(z - y)
+        heard, value = problem.rows @ w, problem.value(w)
+        better = value < best_value
+        best = torch.where(better.unsqueeze(1), w, best)
+        best_value = torch.where(better, value, best_value)
+    return best
+
+
+def _outside(x: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
+    """Projection on |z_i| ≥ ρ_i: moved outwards along its own phase (along 1 from the origin)."""
+    size = x.abs()
+    grown = x * (torch.maximum(size, limits) / size.clamp(min=TINY))
+    return torch.where(size > 0, grown, limits.to(x.dtype))
