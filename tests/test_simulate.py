@@ -228,7 +228,7 @@ def test_a_round_that_diverged_was_sent_and_is_booked(tiny):
 def test_overspending_design_is_refused(tiny, monkeypatch):
     """A planted bug in the allocation: the release step catches it and no model comes out."""
     honest = schemes.allocate
-    monkeypatch.setattr(schemes, "allocate", lambda minimum, budget: honest(minimum, budget * 1.01))
+    monkeypatch.setattr(schemes, "allocate", lambda minimum, budget, weights: honest(minimum, budget * 1.01, weights))
     result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"], "system.trials": 1}))
     assert result.schemes["airfl-dp"].status == "refused"
     assert result.schemes["airfl-dp"].models is None
@@ -285,7 +285,8 @@ def test_training_learns_something(tiny):
 def test_perk_threshold_of_the_paper_is_near_minus_66_db():
     """Zero forcing, the authors' setting, at ε̃ = 0.1: the published figure's threshold."""
     from airfl.channel import open_link
-    from airfl.schemes import SCHEMES, plan_rounds
+    from airfl.planning import plan_rounds
+    from airfl.schemes import SCHEMES
 
     config = airfl.preset("authors").replace({"scheme.names": ["airfl-dp"]})
     plan = plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, range(10)), 582_026)

@@ -11,8 +11,8 @@ import torch
 
 from airfl.config import Config
 from airfl.devices import UpdateBlock
+from airfl.planning import RadioPlan, sampling_of
 from airfl.privacy import Domain, Ledger, RoundEvent, make_accountant
-from airfl.schemes import RadioPlan, sampling_of
 from airfl.transceiver import Transmission
 
 #: Rounding of w, s and their product; the clip leaves a thousand times more room (``devices.clipping``).
@@ -36,6 +36,7 @@ class RoundRecord:
     update_norm: float
     clipped_fraction: float
     max_power_w: float
+    misalignment: float
 
 
 class Watch:
@@ -76,26 +77,27 @@ def book_round(
                 learning.domain_diameter, smoothness, learning.learning_rate, max_local_steps(row), mean_gain
             )
         largest = float(gains[row].abs().max())
+        bound = 1.0 if plan.gain_bound is None else float(plan.gain_bound[row, t])
         events.append(
             RoundEvent(
                 round=t,
                 clip_norm=plan.clip_norm if plan.scheme.clips else math.inf,
-                gain_bound=1.0 if abs(largest - 1.0) < GAIN_ROUNDING else largest,
+                gain_bound=bound if largest <= bound * (1.0 + GAIN_ROUNDING) else largest,
                 noise_var=float(noise_var[row, t]),
                 noise_source="none" if sent is None else "channel",
                 noise_power=None if sent is None else plan.link.noise_power,
                 received_norm=None if sent is None else float(sent.received_norm[row]),
                 sampling=sampling_of(config),
-                update_factor=update_factor(config),
+                update_factor=update_factor(config, plan),
                 domain=domain,
             )
         )
     return events
 
 
-def update_factor(config: Config) -> float:
-    """η_g η/K, from received sum to model."""
-    return config.learning.server_step * config.learning.learning_rate / config.system.num_active
+def update_factor(config: Config, plan: RadioPlan) -> float:
+    """η_g η/K, from received sum to model; K counts who transmits."""
+    return config.learning.server_step * config.learning.learning_rate / int(plan.active.shape[2])
 
 
 def record_round(
@@ -128,6 +130,7 @@ def record_round(
                 update_norm=float(watch.norms[row].mean()),
                 clipped_fraction=float(over) if plan.scheme.clips else 0.0,
                 max_power_w=math.nan if sent is None else float(sent.power_w[row].max()),
+                misalignment=0.0 if sent is None else float((1.0 - sent.gains[row]).abs().square().sum()),
             )
         )
     return records

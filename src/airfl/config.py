@@ -27,7 +27,7 @@ EXCLUSIVE_KEYS = (
     ("privacy", "epsilon", "epsilon_tilde"),
 )
 
-SchemeName = Literal["fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp"]
+SchemeName = Literal["fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online"]
 
 
 class Section(BaseModel):
@@ -120,6 +120,10 @@ class Channel(Section):
     )
     antenna_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of R_ij = ρ^|i−j| between antennas")
     device_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of the same between devices")
+    csi_error: float = Field(0.0, ge=0, lt=1, description="τ, estimation error power over channel power")
+    csi_outage: float = Field(
+        1e-9, gt=0, lt=1, description="chance over a trial that a gain exceeds the bound that is booked for it"
+    )
     power_w: float = Field(2e-3, ge=1e-30, le=1e12, description="P, mean transmit power per symbol and device")
     noise_density_dbm_hz: float = Field(-173.0, ge=-400, le=400)
     bandwidth_hz: float = Field(20e6, ge=1e-6, le=1e18)
@@ -160,6 +164,14 @@ class SchemeSection(Section):
     combiner_columns: Literal["active", "all"] = Field(
         "active", description="all: the combiner serves all n devices, active or not"
     )
+    selection: Literal["all", "strongest", "greedy"] = Field(
+        "all", description="which of the active devices transmit; the others stay silent this round"
+    )
+    selection_keep: float = Field(0.9, gt=0, le=1, description="share of the active devices that transmit")
+    online: Literal["law", "estimate", "predictions"] = Field(
+        "law", description="what airfl-dp-online knows of the channels to come"
+    )
+    prediction_correlation: float = Field(0.9, ge=0, le=1, description="ρ of noisy predictions")
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
 
@@ -169,6 +181,8 @@ class SchemeSection(Section):
             raise ValueError("`names` lists a scheme twice")
         if self.phases != "ones" and self.combiner != "zero-forcing":
             raise ValueError('`phases` go with combiner = "zero-forcing"; the other methods choose their own')
+        if self.selection != "all" and self.combiner_columns == "all":
+            raise ValueError('`selection` goes with combiner_columns = "active": the combiner serves who transmits')
         return self
 
 
@@ -202,8 +216,9 @@ class Config(Section):
                 f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `multicast`, "
                 "lower `system.participation` or add antennas"
             )
-        if "airfl-dp" in self.scheme.names and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
-            raise ValueError("scheme `airfl-dp` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+        private = [name for name in self.scheme.names if name.startswith("airfl-dp")]
+        if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
+            raise ValueError(f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
         return self
 
     @property

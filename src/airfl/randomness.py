@@ -20,6 +20,8 @@ Purpose = Literal[
     "line-of-sight",
     "fading",
     "participation",
+    "estimation",
+    "predictions",
     "phases",
     "model-init",
     "batches",

@@ -16,8 +16,9 @@ from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import Engine, Samples, Task, UpdateBlock, choose_engine, clip, open_task
 from airfl.errors import DivergedError, InputError
+from airfl.planning import RadioPlan, plan_rounds
 from airfl.privacy import Ledger, release
-from airfl.schemes import SCHEMES, RadioPlan, Scheme, plan_rounds
+from airfl.schemes import SCHEMES, Scheme
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Simulation:
         updates = self.engine.train(state.models, batches, task.inputs, task.labels, self.config.learning.learning_rate)
         watch = Watch(*plan.active[:, t].shape)
         estimate = self.uplink.receive(self._clip(updates, watch), plan.dim, reception)
-        models = self._project(state.models - update_factor(self.config) * estimate)
+        models = self._project(state.models - update_factor(self.config, plan) * estimate)
         # Booked before anything else can go wrong: what was sent was heard.
         events = book_round(self.config, plan, t, reception.gains, sent, task.max_local_steps)
         ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))

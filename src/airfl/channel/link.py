@@ -11,7 +11,7 @@ from airfl.channel import fading, geometry
 from airfl.channel.noise import noise_power_w
 from airfl.channel.traces import read_trace
 from airfl.config import Config
-from airfl.randomness import stream
+from airfl.randomness import complex_normal, stream
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,39 @@ class Link:
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
         """Channels of all devices, shape [trials, rounds, devices, antennas], complex128."""
         return np.stack([np.stack([self._draw(index, t) for t in rounds]) for index in range(len(self.trials))])
+
+    def estimates(self, rounds: Sequence[int]) -> np.ndarray:
+        """Channels as the base station knows them, ĥ with h = ĥ + e, [trials, rounds, devices, antennas].
+
+        e ~ CN(0, τ Λ_i I) is independent of ĥ (minimum mean-square error estimation, τ = ``channel.csi_error``):
+        ĥ = (1 − τ) h + √(τ(1 − τ) Λ_i) CN(0, I). Exact for uncorrelated Rayleigh fading.
+        """
+        true, tau = self.channels(rounds), self.config.channel.csi_error
+        if tau == 0.0:
+            return true
+        seed, shape = self.config.system.seed, true.shape[2:]
+        draws = [[complex_normal(stream(seed, "estimation", trial, t), shape) for t in rounds] for trial in self.trials]
+        spread = np.sqrt(tau * (1.0 - tau)) * self._mean_amplitude()
+        estimated: np.ndarray = (1.0 - tau) * true + spread[:, None, :, None] * np.asarray(draws)
+        return estimated
+
+    def error_std(self, devices: np.ndarray) -> np.ndarray:
+        """√(τ Λ_i), the standard deviation per antenna of the estimation error, for devices [trials, rounds, K]."""
+        amplitude = np.sqrt(self.config.channel.csi_error) * self._mean_amplitude()
+        std: np.ndarray = np.take_along_axis(amplitude[:, None, :], devices, axis=2)
+        return std
+
+    def _mean_amplitude(self) -> np.ndarray:
+        """√Λ_i, [trials, devices]; from the mean power where channels were measured."""
+        if self._amplitude is not None:
+            return self._amplitude
+        assert self._trace is not None
+        return np.stack(
+            [
+                np.sqrt((np.abs(self._trace[trial if self._trace.shape[0] > 1 else 0]) ** 2).mean(axis=(0, 2)))
+                for trial in self.trials
+            ]
+        )
 
     def active(self, rounds: Sequence[int]) -> np.ndarray:
         """Who transmits: sorted indices of the K active devices, shape [trials, rounds, K].

@@ -25,6 +25,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "fedavg-clip": {"color": "#E69F00", "linestyle": (0, (6, 2)), "marker": "s"},
     "airfl-mimo": {"color": "#0072B2", "linestyle": (0, (3, 1.5, 1, 1.5)), "marker": "^"},
     "airfl-dp": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
+    "airfl-dp-online": {"color": "#009E73", "linestyle": (0, (1, 1)), "marker": "v"},
 }
 
 RC: dict[Any, Any] = {

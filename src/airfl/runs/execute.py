@@ -100,6 +100,7 @@ def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | Non
         records=tuple(records),
         ledgers=tuple(ledger for state in states for ledger in state.ledgers),
         models=torch.cat([state.models for state in states]).cpu() if status == "done" else None,
+        never_heard=tuple(count for simulation in group for count in simulation.plan.never_heard()),
         perks=tuple(item for simulation in group for item in simulation.plan.perks()),
         status=status,
         message=message,

@@ -26,6 +26,7 @@ class SchemeResult:
         records: one row per trial and round.
         ledgers: one per trial.
         models: final models, [trials, d]; None unless the scheme is done and its budget was kept.
+        never_heard: devices that did not transmit in any round, per trial.
         perks: one per trial where there is a budget and a radio link.
         status: how the scheme ended; ``message`` says why if it is not done.
         seconds: time the rounds took.
@@ -34,6 +35,7 @@ class SchemeResult:
     records: tuple[RoundRecord, ...]
     ledgers: tuple[Ledger, ...]
     models: torch.Tensor | None = field(repr=False)
+    never_heard: tuple[int, ...]
     perks: tuple[Perk, ...]
     status: Status
     message: str
@@ -103,6 +105,7 @@ class Result:
             "epsilon": by_observer["model"],
             "epsilon_by_observer": by_observer,
             "noise_var_mean": _mean(noise),
+            "never_heard": list(scheme.never_heard),
             "perk": [asdict(item) for item in scheme.perks],
             "seconds": scheme.seconds,
         }

@@ -89,6 +89,7 @@ def load(out: str | Path) -> Result:
             records=tuple(RoundRecord(**row) for row in rows if row["scheme"] == name),
             ledgers=tuple(ledgers[name]),
             models=models.get(name),
+            never_heard=tuple(entry["never_heard"]),
             perks=tuple(Perk(**item) for item in entry["perk"]),
             status=entry["status"],
             message=entry["message"],

@@ -1,20 +1,32 @@
 """Receive combiner, transmit scalars, and how the privacy budget is spent over rounds."""
 
-from airfl.transceiver.allocation import Perk, allocate, perk
+from airfl.transceiver.allocation import Perk, allocate, perk, smallest_floor
 from airfl.transceiver.certificate import certificate
 from airfl.transceiver.combiners import COMBINERS, Combiner
 from airfl.transceiver.design import Design, Transmission, transmit
+from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
+from airfl.transceiver.online import KnownLaw, MovingEstimate, Predictions, allocate_online, noisy_predictions
+from airfl.transceiver.selection import SELECTIONS
 from airfl.transceiver.zero_forcing import zero_forcing
 
 __all__ = [
     "COMBINERS",
+    "SELECTIONS",
     "Combiner",
     "Design",
+    "KnownLaw",
+    "MovingEstimate",
     "Perk",
+    "Predictions",
     "Transmission",
     "allocate",
+    "allocate_finite_domain",
+    "allocate_online",
     "certificate",
+    "last_round_factor",
+    "noisy_predictions",
     "perk",
+    "smallest_floor",
     "transmit",
     "zero_forcing",
 ]

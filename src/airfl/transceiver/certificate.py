@@ -34,6 +34,20 @@ def certificate(channels: torch.Tensor, iterations: int = 80, tolerance: float =
     return torch.where(usable, bounds, 0.0).reshape(channels.shape[:-2])
 
 
+def prices(channels: torch.Tensor, iterations: int = 80, tolerance: float = 1e-2) -> torch.Tensor:
+    """λ_i of the bound Σ λ_i ≤ ‖w‖², [..., K]: what each device costs. Devices that cost nothing have λ_i = 0."""
+    flat, _ = check_channels(channels)
+    length = torch.linalg.vector_norm(flat, dim=-1)
+    count = min(WORKING_SET, flat.shape[1])
+    chosen = length.topk(count, dim=1, largest=False).indices
+    part = flat.gather(1, chosen.unsqueeze(-1).expand(-1, -1, flat.shape[2]))
+    near = length.gather(1, chosen)
+    reward = (near.amin(dim=1, keepdim=True) / near).square()
+    weights = _weights(part / near.unsqueeze(-1), reward, iterations, tolerance)[0]
+    found = torch.zeros_like(length).scatter_(1, chosen, weights / near.square())
+    return found.reshape(channels.shape[:-1])
+
+
 def _bound(channels: torch.Tensor, iterations: int, tolerance: float) -> torch.Tensor:
     batch, num_devices, num_antennas = channels.shape
     length = torch.linalg.vector_norm(channels, dim=-1)
@@ -64,6 +78,21 @@ def _newton(
     directions: torch.Tensor, reward: torch.Tensor, iterations: int, tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Bound Σ c_i l_i [B] for directions [B, K, m] and rewards c [B, K], and a root of the relaxation's W."""
+    weights, mu = _weights(directions, reward, iterations, tolerance)
+    # Divided by the largest eigenvalue, and a hair for the rounding of that: feasible whatever happened above.
+    largest = _largest(directions, weights) * (1.0 + 1e-10)
+    bound = (reward * weights).sum(dim=1) / torch.clamp(largest, min=torch.finfo(torch.float64).tiny)
+    slack = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device)
+    slack = slack - _weighted(directions, weights)
+    identity = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device).expand_as(slack)
+    root = torch.linalg.solve_triangular(torch.linalg.cholesky(slack), identity, upper=False)
+    return bound, mu.unsqueeze(-1).sqrt() * root.mH
+
+
+def _weights(
+    directions: torch.Tensor, reward: torch.Tensor, iterations: int, tolerance: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Newton's method on the barrier: l [B, K] strictly inside the constraint, and the last μ [B, 1]."""
     batch, num_devices, num_antennas = directions.shape
     identity = torch.eye(num_antennas, dtype=torch.complex128, device=directions.device)
     weights = torch.full((batch, num_devices), 0.25 * num_antennas / (num_devices + num_antennas), dtype=torch.float64)
@@ -86,12 +115,7 @@ def _newton(
         if bool(((num_devices + num_antennas) * mu <= tolerance * value).all()):
             break
         mu = torch.where(decrement < 1.0, 0.2 * mu, mu)
-    # Divided by the largest eigenvalue, and a hair for the rounding of that: feasible whatever happened above.
-    largest = _largest(directions, weights) * (1.0 + 1e-10)
-    bound = (reward * weights).sum(dim=1) / torch.clamp(largest, min=torch.finfo(torch.float64).tiny)
-    slack = identity - _weighted(directions, weights)
-    root = torch.linalg.solve_triangular(torch.linalg.cholesky(slack), identity.expand_as(slack), upper=False)
-    return bound, mu.unsqueeze(-1).sqrt() * root.mH
+    return weights, mu
 
 
 def _weighted(directions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -134,14 +134,21 @@ def received_gains(combiner: torch.Tensor, channels: torch.Tensor) -> torch.Tens
 
 
 def transmit(
-    combiner: torch.Tensor, channels: torch.Tensor, clip_norm: float, dim: int, power_limit_w: float
+    combiner: torch.Tensor,
+    channels: torch.Tensor,
+    clip_norm: float,
+    dim: int,
+    power_limit_w: float,
+    true_channels: torch.Tensor | None = None,
 ) -> Transmission:
-    """Unit-gain transmit scalars s_i = 1/(wᴴ h_i), with the power constraint |s_i|² c² ≤ d·P checked.
+    """Transmit scalars s_i = 1/(wᴴ ĥ_i), with the power constraint |s_i|² c² ≤ d·P checked.
 
     Args:
         combiner: w, [..., m].
-        channels: h_i of the active devices, [..., K, m].
+        channels: ĥ_i of the active devices as they are known, [..., K, m].
+        true_channels: h_i; default: they are known exactly, and all gains are 1.
     """
+    true_channels = channels if true_channels is None else true_channels
     tx_scaling = 1.0 / received_gains(combiner, channels)
     power_w = tx_scaling.abs().square() * (clip_norm**2 / dim)
     worst = float(power_w.max())
@@ -150,6 +157,6 @@ def transmit(
             f"a device would need {worst:.3g} W to be heard with unit gain, but the limit is {power_limit_w:.3g} W; "
             "the combiner must satisfy |wᴴh| >= c/sqrt(dP) for every active device"
         )
-    gains = received_gains(combiner, channels) * tx_scaling
-    received_norm = (tx_scaling.abs() * torch.linalg.vector_norm(channels, dim=-1)).amax(dim=-1)
+    gains = received_gains(combiner, true_channels) * tx_scaling
+    received_norm = (tx_scaling.abs() * torch.linalg.vector_norm(true_channels, dim=-1)).amax(dim=-1)
     return Transmission(tx_scaling, gains, received_norm, power_w)

@@ -1,0 +1,165 @@
+"""Imperfect channel knowledge, silent devices, and the online scheme, from channel to ledger."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import airfl
+from airfl.channel import open_link
+from airfl.planning import plan_rounds
+from airfl.privacy import make_accountant
+from airfl.runs.combiners import seeded_channels
+from airfl.schemes import SCHEMES
+from airfl.transceiver import SELECTIONS, allocate
+from airfl.transceiver.certificate import certificate, prices
+
+
+def plan_of(config, scheme="airfl-dp", trials=(0, 1), dim=650):
+    return plan_rounds(config, SCHEMES[scheme], open_link(config, trials), dim)
+
+
+def test_estimates_have_the_stated_error_and_it_is_independent(tiny):
+    config = tiny.replace({"channel.csi_error": 0.2, "system.rounds": 2000})
+    link = open_link(config, [0])
+    true, known = link.channels(range(2000))[0], link.estimates(range(2000))[0]
+    scale = np.sqrt((link.distances_m is not None) * 1.0) * link._mean_amplitude()[0][None, :, None]
+    error, known = (true - known) / scale, known / scale
+    assert np.mean(np.abs(error) ** 2) == pytest.approx(0.2, rel=0.02)
+    assert np.mean(np.abs(known) ** 2) == pytest.approx(0.8, rel=0.02)
+    assert abs(np.mean(error * known.conj())) < 0.005
+    assert (open_link(tiny, [0]).estimates([0]) == open_link(tiny, [0]).channels([0])).all()
+
+
+@pytest.mark.parametrize("combiner", ["auto", "zero-forcing"])
+def test_imperfect_knowledge_is_booked_and_the_budget_still_kept(tiny, combiner):
+    config = tiny.replace(
+        {"channel.csi_error": 0.01, "scheme.combiner": combiner, "scheme.names": ["airfl-dp", "airfl-dp-online"]}
+    )
+    result = airfl.run(config)
+    for scheme in result.schemes.values():
+        assert scheme.status == "done"
+        assert (scheme.column("misalignment") > 0).all()
+        for ledger in scheme.ledgers:
+            assert all(event.gain_bound > 1.0 for event in ledger.events)
+            assert make_accountant("gaussian", ledger, "replace").epsilon(1e-5) <= 50.0
+    spent = make_accountant("gaussian", result.schemes["airfl-dp"].ledgers[0], "replace").epsilon(1e-5)
+    assert spent == pytest.approx(50.0, rel=1e-9)
+
+
+def test_gain_bound_holds_for_the_realised_gains(tiny):
+    config = tiny.replace({"channel.csi_error": 0.05, "system.rounds": 50})
+    plan = plan_of(config)
+    for t in range(50):
+        reception, _ = plan.reception(t)
+        assert bool((reception.gains.abs().amax(dim=1) <= plan.gain_bound[:, t]).all())
+    # With a generous outage the bound is tight enough to be broken now and then, so it is not merely huge.
+    loose = plan_of(config.replace({"channel.csi_outage": 0.99}))
+    broken = sum(
+        bool((loose.reception(t)[0].gains.abs().amax(dim=1) > 1 + 0.3 * (loose.gain_bound[:, t] - 1)).any())
+        for t in range(50)
+    )
+    assert broken > 0
+
+
+def test_a_broken_gain_bound_is_booked_and_refused(tiny, monkeypatch):
+    """If the outage happens, the ledger takes the true gain and the model is not released."""
+    import airfl.planning as planning
+
+    monkeypatch.setattr(planning, "_gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
+    result = airfl.run(tiny.replace({"channel.csi_error": 0.05, "scheme.names": ["airfl-dp"]}))
+    assert result.schemes["airfl-dp"].status == "refused"
+    assert result.schemes["airfl-dp"].models is None
+
+
+def test_exact_knowledge_has_unit_gains(tiny):
+    plan = plan_of(tiny)
+    reception, _ = plan.reception(0)
+    assert torch.allclose(reception.gains, torch.ones((), dtype=torch.complex128))
+    assert bool((plan.gain_bound == 1.0).all())
+
+
+@pytest.mark.parametrize("selection", ["strongest", "greedy"])
+def test_silent_devices(tiny, selection):
+    config = tiny.replace({"scheme.combiner": "auto", "system.rounds": 3, "system.num_antennas": 4})
+    config = config.replace({"scheme.selection": selection, "scheme.selection_keep": 0.67})
+    everyone, fewer = plan_of(config.replace({"scheme.selection": "all"})), plan_of(config)
+    assert fewer.active.shape[2] == 6
+    assert bool((fewer.minimum < everyone.minimum * (1 + 1e-9)).all())  # fewer constraints, less noise
+    for row in range(2):
+        for t in range(3):
+            assert set(fewer.active[row, t]) <= set(everyone.active[row, t])
+    result = airfl.run(config)
+    assert result.schemes["airfl-dp"].status == "done"
+    assert result.schemes["airfl-dp"].ledgers[0].events[0].update_factor == pytest.approx(0.1 / 6)
+    assert result.summary["schemes"]["airfl-dp"]["never_heard"][0] >= 0
+    assert result.schemes["fedavg"].ledgers[0].events[0].update_factor == pytest.approx(0.1 / 9)
+
+
+def test_selections_keep_what_they_say():
+    h = seeded_channels(8, 30, 3, 1)
+    power = h.abs().square().sum(-1)
+    chosen = SELECTIONS["strongest"](h, 20)
+    assert chosen.shape == (3, 20)
+    for i in range(3):
+        left_out = sorted(set(range(30)) - set(chosen[i].tolist()))
+        assert float(power[i, left_out].max()) <= float(power[i, chosen[i]].min())
+    # Prices beat plain strength, in the median over many instances.
+    h = seeded_channels(8, 30, 40, 1)
+    bounds = {}
+    for name, select in SELECTIONS.items():
+        picked = select(h, 20)
+        bounds[name] = certificate(h.gather(1, picked.unsqueeze(-1).expand(-1, -1, 8)))
+    assert float((bounds["greedy"] / bounds["strongest"]).median()) < 0.97
+
+
+def test_prices_add_up_to_the_bound():
+    h = seeded_channels(10, 7, 4, 2)
+    assert torch.allclose(prices(h, tolerance=1e-6).sum(-1), certificate(h, tolerance=1e-6), rtol=1e-3)
+
+
+@pytest.mark.parametrize("knowledge", ["law", "estimate", "predictions"])
+def test_online_scheme_is_causal_keeps_the_budget_and_comes_close(tiny, knowledge):
+    base = tiny.replace(
+        {
+            "scheme.online": knowledge,
+            "system.rounds": 40,
+            "scheme.combiner": "auto",
+            "channel.power_w": 2e-11,
+            "privacy.epsilon": 30.0,
+        }
+    )
+    offline, online = plan_of(base), plan_of(base, "airfl-dp-online")
+    assert bool((online.norm >= online.minimum).all())
+    for row in online.norm:
+        assert math.fsum((1 / row.square()).tolist()) <= online.budget
+    lifted = float((offline.norm > offline.minimum).double().mean())
+    excess = float((online.norm.square().sum(-1) / offline.norm.square().sum(-1)).mean()) - 1
+    assert -1e-12 <= excess < 0.05, (excess, lifted)
+    if knowledge != "predictions":  # noisy predictions may look ahead, the others may not
+        shorter = plan_of(base.replace({"system.rounds": 40, "system.num_devices": 12}), "airfl-dp-online")
+        assert torch.equal(shorter.norm, online.norm)
+
+
+def test_online_needs_a_law_to_draw_from(tiny, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "t.npz", channels=rng.standard_normal((4, 12, 16)) + 1j * rng.standard_normal((4, 12, 16)))
+    config = tiny.replace({"channel.fading": "trace", "channel.trace_file": str(tmp_path / "t.npz")})
+    with pytest.raises(airfl.InputError, match="no law to draw from"):
+        plan_of(config, "airfl-dp-online")
+    plan_of(config.replace({"scheme.online": "estimate"}), "airfl-dp-online")
+
+
+def test_better_combiner_moves_noise_and_threshold_together(tiny):
+    """Less noise at the power limit, and so a lower perk threshold: both effects of one number."""
+    old, new = (
+        plan_of(tiny.replace({"scheme.combiner": "zero-forcing"})),
+        plan_of(tiny.replace({"scheme.combiner": "auto"})),
+    )
+    gain_db = 10 * math.log10(float((old.minimum[0] ** -2).sum() ** -1 / (new.minimum[0] ** -2).sum() ** -1))
+    assert gain_db > 1.0
+    assert old.perks()[0].snr_threshold_db - new.perks()[0].snr_threshold_db == pytest.approx(gain_db, abs=1e-6)
+    assert torch.allclose(allocate(new.minimum, new.budget), new.norm)
