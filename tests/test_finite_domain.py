@@ -47,7 +47,7 @@ def by_convex_solver(pi: np.ndarray, budget: float, factor: float) -> float:
 @pytest.mark.parametrize("block", range(5))
 def test_matches_a_general_convex_solver(block):
     wins = 0
-    for seed in range(30 * block, 30 * block + 30):
+    for seed in range(60 * block, 60 * block + 60):
         pi, budget, factor = instance(seed)
         q = allocate_finite_domain(torch.from_numpy(pi), budget, factor)
         assert float(q.square().sum()) == pytest.approx(by_convex_solver(pi, budget, factor), rel=1e-7)

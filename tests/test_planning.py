@@ -163,3 +163,29 @@ def test_better_combiner_moves_noise_and_threshold_together(tiny):
     assert gain_db > 1.0
     assert old.perks()[0].snr_threshold_db - new.perks()[0].snr_threshold_db == pytest.approx(gain_db, abs=1e-6)
     assert torch.allclose(allocate(new.minimum, new.budget), new.norm)
+
+
+def test_an_enforced_domain_lets_the_published_bound_spend_on_the_last_round_alone(tiny):
+    """P3: with a small D the noise of all rounds but the last stays at its minimum, and the ledger still agrees."""
+    config = tiny.replace(
+        {
+            "privacy.accountant": "paper",
+            "privacy.smoothness": 0.5,
+            "learning.domain_diameter": 0.02,
+            "learning.local_steps": 1,
+            "privacy.epsilon": 5.0,
+            "system.rounds": 30,
+            "scheme.names": ["airfl-dp"],
+        }
+    )
+    bounded = airfl.run(config)
+    free = airfl.run(config.replace({"learning.domain_diameter": None}))
+    q = bounded.schemes["airfl-dp"].column("combiner_norm")
+    pi = bounded.schemes["airfl-dp"].column("minimum_norm")
+    assert (q[:, :-1] == pi[:, :-1]).all()
+    assert (q[:, -1] > pi[:, -1]).all()
+    assert bounded.summary["schemes"]["airfl-dp"]["epsilon"]["paper"] == pytest.approx(5.0, rel=1e-6)
+    noise = "noise_var_mean"
+    assert bounded.summary["schemes"]["airfl-dp"][noise] < free.summary["schemes"]["airfl-dp"][noise]
+    # The exact accountant does not share the published bound's belief in D: it says what was really released.
+    assert bounded.summary["schemes"]["airfl-dp"]["epsilon"]["gaussian"] > 50

@@ -130,7 +130,7 @@ def test_allocation_is_feasible_and_stationary(instance, weighted):
 def test_allocation_against_a_convex_solver():
     cvxpy = pytest.importorskip("cvxpy")
     rng = np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(300):
         rounds = int(rng.integers(1, 12))
         pi, a = rng.uniform(0.5, 3.0, rounds), rng.uniform(0.3, 3.0, rounds)
         budget = float(rng.uniform(0.2, 1.1) * np.sum(a / pi**2))
@@ -138,7 +138,7 @@ def test_allocation_against_a_convex_solver():
         problem = cvxpy.Problem(
             cvxpy.Minimize(cvxpy.sum(cvxpy.inv_pos(spend))), [spend <= 1 / pi**2, a @ spend <= budget]
         )
-        problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+        problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=3e-9, tol_gap_rel=3e-9, tol_feas=3e-9)
         q = allocate(torch.tensor(pi), budget, torch.tensor(a)).numpy()
         assert np.sum(q**2) == pytest.approx(problem.value, rel=1e-7)
 

@@ -16,7 +16,17 @@ from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, RoundEvent, Sampling
 from airfl.randomness import stream
 from airfl.schemes import Outlook, Scheme
-from airfl.transceiver import COMBINERS, SELECTIONS, Design, Perk, Transmission, perk, transmit, zero_forcing
+from airfl.transceiver import (
+    COMBINERS,
+    SELECTIONS,
+    Design,
+    Perk,
+    Transmission,
+    last_round_factor,
+    perk,
+    transmit,
+    zero_forcing,
+)
 from airfl.transceiver.design import reach, received_gains
 
 #: Channel coefficients held at a time while the rounds are designed.
@@ -92,8 +102,14 @@ class RadioPlan:
         ]
 
 
-def plan_rounds(config: Config, scheme: Scheme, link: Link, dim: int) -> RadioPlan:
-    """Design all rounds of all trials: combiner direction, minimum norm π_t, and the norm q_t the scheme asks for."""
+def plan_rounds(
+    config: Config, scheme: Scheme, link: Link, dim: int, local_steps: Sequence[int] | None = None
+) -> RadioPlan:
+    """Design all rounds of all trials: combiner direction, minimum norm π_t, and the norm q_t the scheme asks for.
+
+    Args:
+        local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
+    """
     clip_norm = config.learning.clip_norm_for(dim)
     rounds = range(config.system.rounds)
     if scheme.norms is None:
@@ -109,7 +125,8 @@ def plan_rounds(config: Config, scheme: Scheme, link: Link, dim: int) -> RadioPl
         return _design(config, link, range(len(rounds), len(rounds) + count))[0].norm * factor
 
     minimum = design.norm * factor
-    norm = scheme.norms(Outlook(minimum, gain_bound.square(), budget, law, config, link.trials))
+    factors = _last_factors(config, clip_norm, active.shape[2], local_steps)
+    norm = scheme.norms(Outlook(minimum, gain_bound.square(), budget, law, factors, config, link.trials))
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return RadioPlan(scheme, link, dim, clip_norm, active, minimum, norm, budget, gain_bound, combiner)
 
@@ -161,6 +178,30 @@ def _gain_bound(config: Config, link: Link, design: Design, known: torch.Tensor,
     spread = torch.from_numpy(link.error_std(active)) * math.sqrt(math.log(events / channel.csi_outage))
     heard = received_gains(design.combiner, known).abs()
     return 1.0 + (spread * design.norm.unsqueeze(-1) / heard).amax(dim=-1)
+
+
+def _last_factors(
+    config: Config, clip_norm: float, num_active: int, local_steps: Sequence[int] | None
+) -> tuple[float, ...] | None:
+    """B of P3 per trial; None unless the published bound, with its domain, its smoothness and unit gains, applies."""
+    learning, privacy = config.learning, config.privacy
+    applies = privacy.accountant == "paper" and learning.server_step == 1.0 and config.channel.csi_error == 0.0
+    if learning.domain_diameter is None or privacy.smoothness is None or local_steps is None or not applies:
+        return None
+    if num_active != config.system.num_active:  # silent devices change the normaliser that the bound assumes
+        return None
+    return tuple(
+        last_round_factor(
+            learning_rate=learning.learning_rate,
+            smoothness=privacy.smoothness,
+            local_steps=steps,
+            participation=sampling_of(config).rate,
+            diameter=learning.domain_diameter,
+            num_devices=config.system.num_devices,
+            clip_norm=clip_norm,
+        )
+        for steps in local_steps
+    )
 
 
 def _served(channels: np.ndarray, served: np.ndarray) -> torch.Tensor:

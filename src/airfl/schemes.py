@@ -10,7 +10,15 @@ import torch
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.randomness import stream
-from airfl.transceiver import KnownLaw, MovingEstimate, Predictions, allocate, allocate_online, noisy_predictions
+from airfl.transceiver import (
+    KnownLaw,
+    MovingEstimate,
+    Predictions,
+    allocate,
+    allocate_finite_domain,
+    allocate_online,
+    noisy_predictions,
+)
 
 #: Draws of the fading law that the online scheme plans with.
 LAW_DRAWS = 64
@@ -25,6 +33,7 @@ class Outlook:
         weights: a_t of the budget Σ a_t/q_t² ≤ A, the squared gain bounds, [trials, T].
         budget: A; None without a privacy budget.
         law: count -> draws of π from the fading law that are not the run's own, [trials, count].
+        last_factors: B of P3 for each trial, where a domain is enforced and the accountant's bound uses it; else None.
         config: the run.
         trials: trial numbers, for keyed draws.
     """
@@ -33,6 +42,7 @@ class Outlook:
     weights: torch.Tensor
     budget: float | None
     law: Callable[[int], torch.Tensor]
+    last_factors: tuple[float, ...] | None
     config: Config
     trials: tuple[int, ...]
 
@@ -70,7 +80,11 @@ def _least_noise(outlook: Outlook) -> torch.Tensor:
 
 
 def _within_budget(outlook: Outlook) -> torch.Tensor:
-    return allocate(outlook.minimum, outlook.require_budget(), outlook.weights)
+    budget = outlook.require_budget()
+    if outlook.last_factors is None:
+        return allocate(outlook.minimum, budget, outlook.weights)
+    pairs = zip(outlook.minimum, outlook.last_factors, strict=True)
+    return torch.stack([allocate_finite_domain(row, budget, factor) for row, factor in pairs])
 
 
 def _online(outlook: Outlook) -> torch.Tensor:

@@ -107,7 +107,8 @@ class Simulation:
 def open_simulation(config: Config, scheme: str, trials: Sequence[int], samples: Samples) -> Simulation:
     """Join the parts of a scheme for a batch of trials; ``samples`` may be shared between schemes and batches."""
     task = open_task(config, trials, samples)
-    plan = plan_rounds(config, SCHEMES[scheme], open_link(config, trials), task.spec.dim)
+    local_steps = [task.max_local_steps(row) for row in range(len(trials))]
+    plan = plan_rounds(config, SCHEMES[scheme], open_link(config, trials), task.spec.dim, local_steps)
     over_air = plan.norm is not None and config.scheme.uplink == "signal"
     uplink = (SignalUplink if over_air else EquivalentUplink)(config.system.seed, task.trials)
     start, diameter = task.initial_models(), config.learning.domain_diameter

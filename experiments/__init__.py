@@ -1,0 +1,1 @@
+"""Studies with committed results: ``python -m experiments.NAME``."""
