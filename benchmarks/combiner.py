@@ -25,7 +25,7 @@ from benchmarks.machine import provenance
 
 ANTENNAS = 100
 #: devices -> (instances at most, instances for the relaxation through cvxpy)
-SIZES = {45: (50, 3), 90: (50, 1), 100: (50, 1), 200: (50, 0), 1000: (50, 0), 6000: (4, 0)}
+SIZES = {45: (50, 3), 90: (50, 1), 100: (50, 1), 200: (50, 0), 1000: (50, 0), 6000: (10, 0)}
 METHODS = ("multicast", "coordinate", "zero-forcing", "mrc", "dominant")
 
 

@@ -26,6 +26,9 @@ from airfl.transceiver.zero_forcing import zero_forcing
 
 #: Polishing steps between two renewals of the phases.
 RENEW = 10
+#: Devices per antenna beyond which only those that are hardest to reach are iterated on, and how often they are chosen
+#: anew.
+WORKING_SET, RENEWALS = 20, 8
 #: Guards divisions in either precision.
 TINY = float(torch.finfo(torch.float32).tiny)
 #: Step stretching of the convex stage (over-relaxation).
@@ -52,7 +55,7 @@ def default_effort(num_devices: int, num_antennas: int) -> Effort:
         return Effort()
     if num_devices * num_antennas <= 200_000:
         return Effort(starts=8, explore=100, keep=4, polish=300, penalty=0.5)
-    return Effort(starts=2, explore=40, keep=1, polish=200, penalty=0.5)
+    return Effort(starts=4, explore=60, keep=1, polish=60, penalty=0.5)
 
 
 def multicast(channels: torch.Tensor, effort: Effort | None = None) -> Design:
@@ -66,7 +69,10 @@ def multicast(channels: torch.Tensor, effort: Effort | None = None) -> Design:
     problem = _Problem.of(flat)
     # Many devices make every step a pass over memory; half the bytes, and the final scaling is in float64 anyway.
     iterated = problem.single() if num_devices > 3 * num_antennas else problem
-    w = _polish(iterated, _explore(iterated, effort), effort).to(torch.complex128)
+    if num_devices > WORKING_SET * num_antennas:
+        w = _by_working_sets(iterated, effort).to(torch.complex128)
+    else:
+        w = _polish(iterated, _explore(iterated, effort), effort).to(torch.complex128)
     best = problem.value(w).argmin(dim=1)
     combiner = w.gather(2, best[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
     design = finish(combiner, channels, usable, effort.explore + effort.polish)
@@ -88,16 +94,24 @@ class _Problem:
         length = torch.linalg.vector_norm(channels, dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
         rows = (channels / length).conj()
         limits = length.amin(dim=1, keepdim=True) / length
-        # D Dᴴ is m × m, Dᴴ D is K × K: the same non-zero eigenvalues, so take the cheaper operator.
-        gram = rows @ rows.mH if rows.shape[1] <= 2 * rows.shape[2] else rows.mH @ rows
-        values, vectors = torch.linalg.eigh(gram)
-        return _Problem(rows, limits, values.clamp(min=0.0), vectors)
+        return _Problem(rows, limits, *_eigen(rows))
 
     def single(self) -> _Problem:
         """The same in single precision."""
         return _Problem(
             self.rows.to(torch.complex64), self.limits.float(), self.values.float(), self.vectors.to(torch.complex64)
         )
+
+    def part(self, devices: torch.Tensor) -> _Problem:
+        """The problem of some devices, numbered [B, W]."""
+        rows = self.rows.gather(1, devices.unsqueeze(-1).expand(-1, -1, self.rows.shape[2]))
+        limits = self.limits.gather(1, devices.unsqueeze(-1))
+        return _Problem(rows, limits, *_eigen(rows))
+
+    def hardest(self, w: torch.Tensor, count: int) -> torch.Tensor:
+        """The ``count`` devices that combiner w [B, m, 1] reaches least, [B, count]."""
+        heard = ((self.rows @ w).abs() / self.limits).squeeze(-1)
+        return heard.topk(count, dim=1, largest=False).indices
 
     def operators(self, tau: float) -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
         """(z − y) -> Dᴴ w and (z − y) -> w, for w = (I + τ D Dᴴ)⁻¹ τ D (z − y)."""
@@ -113,6 +127,31 @@ class _Problem:
         heard = ((self.rows @ w).abs() / self.limits).amin(dim=1)
         value = w.abs().square().sum(dim=1) / heard.square()
         return torch.where(torch.isfinite(value), value, torch.inf)
+
+
+def _eigen(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    # D Dᴴ is m × m, Dᴴ D is K × K: the same non-zero eigenvalues, so take the cheaper operator.
+    gram = rows @ rows.mH if rows.shape[1] <= 2 * rows.shape[2] else rows.mH @ rows
+    values, vectors = torch.linalg.eigh(gram)
+    return values.clamp(min=0.0), vectors
+
+
+def _by_working_sets(problem: _Problem, effort: Effort) -> torch.Tensor:
+    """Iterate on the devices that are hardest to reach, look at all of them, renew the set; the best seen, [B, m, 1].
+
+    Most devices are reached with ease by any combiner that reaches the hardest, so a step need not pass over all.
+    """
+    count = WORKING_SET * problem.rows.shape[2] // 2
+    first = problem.limits.squeeze(-1).topk(count, dim=1).indices
+    w = _explore(problem.part(first), effort)
+    best, best_value = w, problem.value(w)
+    for _ in range(RENEWALS):
+        w = _polish(problem.part(problem.hardest(w, count)), w, effort)
+        value = problem.value(w)
+        better = value < best_value
+        best = torch.where(better.unsqueeze(1), w, best)
+        best_value = torch.where(better, value, best_value)
+    return best
 
 
 def _explore(problem: _Problem, effort: Effort) -> torch.Tensor:
