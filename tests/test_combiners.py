@@ -188,3 +188,15 @@ def test_design_command(monkeypatch, capsys, tmp_path):
     ):
         code, _, error = call(*size, *bad)
         assert (code, words in error) == (2, True), error
+
+
+@pytest.mark.parametrize(("active", "antennas"), [(100, 4), (300, 2), (64, 1)])
+def test_many_devices_with_and_without_a_working_set(active, antennas, monkeypatch):
+    """Iterating on the hardest devices only is a matter of speed: all are reached, and the norm is about the same."""
+    h = seeded_channels(antennas, active, 4, 3)
+    whole = multicast(h)
+    monkeypatch.setattr(sys.modules["airfl.transceiver.multicast"], "LARGE", 0)
+    part = multicast(h)
+    assert set(part.status) == set(whole.status) == {"ok"}
+    assert float(received_gains(part.combiner, h).abs().min()) >= 1 - 1e-9
+    assert float((part.norm / whole.norm).median()) < 2.0

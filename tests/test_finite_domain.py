@@ -52,7 +52,7 @@ def test_matches_a_general_convex_solver(block):
         q = allocate_finite_domain(torch.from_numpy(pi), budget, factor)
         assert float(q.square().sum()) == pytest.approx(by_convex_solver(pi, budget, factor), rel=1e-7)
         wins += int(float((1 / q.square()).sum()) > budget)
-    assert 0 < wins < 30  # both branches were needed
+    assert 0 < wins < 60  # both branches were needed
 
 
 norms = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20)

@@ -15,6 +15,7 @@ References: Huang & Sidiropoulos 2016 (consensus ADMM for QCQPs); Tran, Hanif & 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ RENEW = 10
 #: Devices per antenna beyond which only those that are hardest to reach are iterated on, and how often they are chosen
 #: anew.
 WORKING_SET, RENEWALS = 20, 8
+#: Channel coefficients beyond which a pass over all of them is slow.
+LARGE = 200_000
 #: Guards divisions in either precision.
 TINY = float(torch.finfo(torch.float32).tiny)
 #: Step stretching of the convex stage (over-relaxation).
@@ -53,7 +56,7 @@ def default_effort(num_devices: int, num_antennas: int) -> Effort:
     """Full effort while a step is cheap; with many devices per antenna a step is a pass over memory."""
     if num_devices <= 3 * num_antennas:
         return Effort()
-    if num_devices * num_antennas <= 200_000:
+    if num_devices * num_antennas <= LARGE:
         return Effort(starts=8, explore=100, keep=4, polish=300, penalty=0.5)
     return Effort(starts=4, explore=60, keep=1, polish=60, penalty=0.5)
 
@@ -69,7 +72,7 @@ def multicast(channels: torch.Tensor, effort: Effort | None = None) -> Design:
     problem = _Problem.of(flat)
     # Many devices make every step a pass over memory; half the bytes, and the final scaling is in float64 anyway.
     iterated = problem.single() if num_devices > 3 * num_antennas else problem
-    if num_devices > WORKING_SET * num_antennas:
+    if num_devices > WORKING_SET * num_antennas and num_devices * num_antennas > LARGE:
         w = _by_working_sets(iterated, effort).to(torch.complex128)
     else:
         w = _polish(iterated, _explore(iterated, effort), effort).to(torch.complex128)
@@ -143,7 +146,7 @@ def _by_working_sets(problem: _Problem, effort: Effort) -> torch.Tensor:
     """
     count = WORKING_SET * problem.rows.shape[2] // 2
     first = problem.limits.squeeze(-1).topk(count, dim=1).indices
-    w = _explore(problem.part(first), effort)
+    w = _explore(problem.part(first), dataclasses.replace(effort, keep=1))
     best, best_value = w, problem.value(w)
     for _ in range(RENEWALS):
         w = _polish(problem.part(problem.hardest(w, count)), w, effort)
