@@ -31,7 +31,8 @@ format: setup ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup data ## Time a few rounds of the paper's experiment and extrapolate
+bench: setup data ## Combiners against their bound and cvxpy; a few rounds of the paper's experiment, extrapolated
+	$(BIN)/python -m benchmarks.combiner
 	$(BIN)/python -m benchmarks.paper_rounds
 
 docs: setup ## Build the documentation into site/

@@ -39,7 +39,7 @@ def by_convex_solver(pi: np.ndarray, budget: float, factor: float) -> float:
     objective = cvxpy.Minimize((pi**2 / (pi**2).sum()) @ cvxpy.inv_pos(x))
     sums = [cvxpy.sum(r) <= 1, cvxpy.sum(r) <= factor * r[-1]]
     last = [factor * r[-1] <= 1, factor * r[-1] <= cvxpy.sum(r)]
-    accuracy = {"tol_gap_abs": 3e-9, "tol_gap_rel": 3e-9, "tol_feas": 3e-9}
+    accuracy = {"tol_gap_abs": 1e-8, "tol_gap_rel": 1e-8, "tol_feas": 1e-8}
     values = [cvxpy.Problem(objective, [x <= 1, *case]).solve(solver="CLARABEL", **accuracy) for case in (sums, last)]
     return float(min(values) * (pi**2).sum())
 
