@@ -180,3 +180,11 @@ def test_python_api_of_the_readme(tmp_path):
     assert small != code
     exec(compile(small.replace("my-run", str(tmp_path / "run")), "README", "exec"), {})
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+def test_report_of_the_online_scheme_alone(tiny, tmp_path):
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp-online"]}))
+    page = write_report(result, tmp_path).read_text(encoding="utf-8")
+    assert "AirFL-DP online reached" in page
+    assert "What AirFL-DP online promises" in page
+    assert (tmp_path / "figures" / "budget.png").is_file()

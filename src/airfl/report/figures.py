@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from airfl.report.words import number
+from airfl.report.words import number, private_scheme
 from airfl.runs import CombinerStudy, Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import SCHEMES
@@ -129,7 +129,7 @@ def _loss(axes: Axes, result: Result) -> bool:
 
 def _radio(result: Result) -> tuple[str, Any] | None:
     """The scheme whose noise is worth showing: the private one, else the plain radio one."""
-    for name in ("airfl-dp", "airfl-mimo"):
+    for name in (private_scheme(result) or "", "airfl-mimo"):
         scheme = result.schemes.get(name)
         if scheme is not None and scheme.records and _complete(scheme.column("round")):
             return name, scheme
@@ -159,13 +159,16 @@ def _noise(axes: Axes, result: Result) -> bool:
 
 def _budget(axes: Axes, result: Result) -> bool:
     """ε spent so far, for the accountant that books the budget."""
-    scheme = result.schemes.get("airfl-dp")
-    if scheme is None or not scheme.records or not _complete(scheme.column("round")):
+    name = private_scheme(result)
+    scheme = result.schemes.get(name or "")
+    if name is None or scheme is None or not scheme.records or not _complete(scheme.column("round")):
         return False
     rounds, spent = scheme.column("round")[0], scheme.column("epsilon")
-    axes.plot(rounds, spent.mean(axis=0), label="spent so far", **STYLES["airfl-dp"])
+    axes.plot(rounds, spent.mean(axis=0), label="spent so far", **STYLES[name])
     if len(spent) > 1:
-        axes.fill_between(rounds, spent.min(axis=0), spent.max(axis=0), color="#D55E00", alpha=0.15, linewidth=0)
+        axes.fill_between(
+            rounds, spent.min(axis=0), spent.max(axis=0), color=STYLES[name]["color"], alpha=0.15, linewidth=0
+        )
     limit = result.config.privacy.epsilon_for(result.dim)
     if limit is not None:
         axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {limit:.3g}")

@@ -18,6 +18,7 @@ from airfl.report.words import (
     headline,
     number,
     percent,
+    private_scheme,
 )
 from airfl.runs import Result
 from airfl.runs.store import write_text
@@ -72,7 +73,7 @@ def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 def _promises(result: Result) -> list[dict[str, Any]]:
     """One sentence per observer and accountant, for the scheme that makes a promise."""
-    name = next((n for n in ("airfl-dp", "airfl-mimo") if n in result.schemes), None)
+    name = private_scheme(result) or ("airfl-mimo" if "airfl-mimo" in result.schemes else None)
     if name is None:
         return []
     rows = []

@@ -71,12 +71,13 @@ def headline(result: Result) -> list[str]:
     for name, entry in summary["schemes"].items():
         if entry["status"] != "done":
             sentences.append(f"{SCHEMES[name].title} did not finish: {entry['message']}.")
-    private = summary["schemes"].get("airfl-dp")
-    if private is not None and private["status"] == "done":
+    name = private_scheme(result)
+    private = summary["schemes"].get(name)
+    if name is not None and private is not None and private["status"] == "done":
         exact = private["epsilon"]["gaussian"]
+        accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
         sentences.append(
-            f"AirFL-DP reached {percent(private['accuracy_mean'], private['accuracy_std'], private['trials'])} test "
-            f"accuracy. Whoever sees the final model learns at most ε = {epsilon_text(exact)} about any one device "
+            f"{SCHEMES[name].title} reached {accuracy} test accuracy. Whoever sees the final model learns at most ε = {epsilon_text(exact)} about any one device "
             f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, exact accounting): "
             f"{epsilon_meaning(exact)}."
         )
@@ -85,8 +86,8 @@ def headline(result: Result) -> list[str]:
                 f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked with the published formula, "
                 f"which counts too little; the exact figure for the same noise is {epsilon_text(exact)}."
             )
-        sentences.append(_compare(summary["schemes"]))
-        sentences.append(perk_sentence(result.schemes["airfl-dp"], result.config.channel.power_w))
+        sentences.append(_compare(name, summary["schemes"]))
+        sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
         curious = private["epsilon_by_observer"]["base-station"]["gaussian"]
         if curious is None or exact is None or curious > 2 * exact:
             sentences.append(
@@ -96,9 +97,14 @@ def headline(result: Result) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _compare(schemes: dict[str, dict[str, object]]) -> str:
+def private_scheme(result: Result) -> str | None:
+    """The scheme whose promise the reader cares about: the first that keeps a budget."""
+    return next((name for name in result.schemes if SCHEMES[name].keeps_budget), None)
+
+
+def _compare(name: str, schemes: dict[str, dict[str, object]]) -> str:
     parts = []
-    mine = schemes["airfl-dp"]["accuracy_mean"]
+    mine = schemes[name]["accuracy_mean"]
     for other, words in (
         ("fedavg", "vanilla FL over an ideal channel"),
         ("airfl-mimo", "the same radio link without a privacy budget"),
