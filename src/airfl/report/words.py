@@ -77,7 +77,8 @@ def headline(result: Result) -> list[str]:
         exact = private["epsilon"]["gaussian"]
         accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
         sentences.append(
-            f"{SCHEMES[name].title} reached {accuracy} test accuracy. Whoever sees the final model learns at most ε = {epsilon_text(exact)} about any one device "
+            f"{SCHEMES[name].title} reached {accuracy} test accuracy. Whoever sees the final model learns "
+            f"at most ε = {epsilon_text(exact)} about any one device "
             f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, exact accounting): "
             f"{epsilon_meaning(exact)}."
         )
