@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from airfl.errors import InputError
 from airfl.runs.combiners import compare_combiners, seeded_channels
 from airfl.transceiver import COMBINERS, certificate
+from airfl.transceiver.certificate import certify
 from airfl.transceiver.combiners import NEEDS_ANTENNAS
 from airfl.transceiver.coordinate import coordinate
 from airfl.transceiver.design import received_gains
@@ -200,3 +201,33 @@ def test_many_devices_with_and_without_a_working_set(active, antennas, monkeypat
     assert set(part.status) == set(whole.status) == {"ok"}
     assert float(received_gains(part.combiner, h).abs().min()) >= 1 - 1e-9
     assert float((part.norm / whole.norm).median()) < 2.0
+
+
+def test_certify_fills_in_the_gap():
+    h = channels(0, 3, 4, 6)
+    design = multicast(h)
+    assert bool(torch.isinf(design.gap).all())
+    proven = certify(design, h)
+    assert bool((proven.gap >= -1e-9).all())
+    assert bool((proven.gap < 1.0).all())
+    gains = received_gains(proven.combiner, h) * proven.tx_scaling(h)
+    assert torch.allclose(gains, torch.ones((), dtype=torch.complex128))
+
+
+def test_extremes_and_empty_batches():
+    h = channels(0, 2, 3, 5)
+    for scale in (1e-160, 1e-300, 1e160):
+        for name in FAST:
+            assert set(COMBINERS[name](h * scale).status) <= {"infeasible", "singular"}
+        assert bool((certificate(h * scale) == 0).all())
+    for name in FAST:
+        assert COMBINERS[name](h[:0]).norm.shape == (0,)
+
+
+def test_certificate_survives_what_cannot_be_factored_and_does_not_depend_on_its_neighbours():
+    same = channels(1, 1, 8).expand(12, 8).contiguous()
+    ordinary = channels(2, 12, 8)
+    together = certificate(torch.stack([same, ordinary]), iterations=400, tolerance=1e-12)
+    assert float(together[0]) == pytest.approx(1 / float(same[0].abs().square().sum()), rel=1e-3)
+    assert float(together[1]) <= float(multicast(ordinary).norm) ** 2
+    assert float(certificate(ordinary)) == pytest.approx(float(certificate(torch.stack([ordinary, same]))[0]), rel=1e-9)

@@ -132,6 +132,11 @@ class Channel(Section):
     def _consistent(self) -> Self:
         if (self.fading == "trace") != (self.trace_file is not None):
             raise ValueError('`trace_file` and fading = "trace" go together')
+        plain = self.fading == "rayleigh" and self.antenna_correlation == self.device_correlation == 0.0
+        if self.csi_error > 0 and not plain:
+            raise ValueError(
+                "`csi_error` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven"
+            )
         if self.min_distance_m > self.cell_radius_m:
             raise ValueError("`min_distance_m` must not exceed `cell_radius_m`")
         return self

@@ -122,7 +122,8 @@ def plan_rounds(
         if config.channel.fading == "trace":
             raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
         # Rounds after the last one: the same positions and the same law, but never the run's own draws.
-        return _design(config, link, range(len(rounds), len(rounds) + count))[0].norm * factor
+        later, _, bound = _design(config, link, range(len(rounds), len(rounds) + count))
+        return later.norm * factor / bound
 
     minimum = design.norm * factor
     factors = _last_factors(config, clip_norm, active.shape[2], local_steps)

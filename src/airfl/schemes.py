@@ -32,7 +32,7 @@ class Outlook:
         minimum: π_t, the least norm that the power limit allows, [trials, T].
         weights: a_t of the budget Σ a_t/q_t² ≤ A, the squared gain bounds, [trials, T].
         budget: A; None without a privacy budget.
-        law: count -> draws of π from the fading law that are not the run's own, [trials, count].
+        law: count -> draws of π/√a from the fading law that are not the run's own, [trials, count].
         last_factors: B of P3 for each trial, where a domain is enforced and the accountant's bound uses it; else None.
         config: the run.
         trials: trial numbers, for keyed draws.
@@ -90,7 +90,7 @@ def _within_budget(outlook: Outlook) -> torch.Tensor:
 def _online(outlook: Outlook) -> torch.Tensor:
     """Causal: in round t only π_0..π_t are known, and what ``scheme.online`` says about the future."""
     scheme, budget = outlook.config.scheme, outlook.require_budget()
-    # With p = π/√a the weighted budget is the plain one, and p√a ≥ π.
+    # With p = π/√a the weighted budget is the plain one.
     root = outlook.weights.sqrt()
     minimum = outlook.minimum / root
     if scheme.online == "law":
@@ -105,7 +105,8 @@ def _online(outlook: Outlook) -> torch.Tensor:
             for row, trial in zip(minimum, outlook.trials, strict=True)
         ]
         knowledge = Predictions.made_at_start(torch.stack(rows), scheme.prediction_correlation)
-    return allocate_online(minimum, budget, knowledge) * root
+    # Rounding may leave √a·(π/√a) an ulp below π.
+    return torch.maximum(allocate_online(minimum, budget, knowledge) * root, outlook.minimum)
 
 
 SCHEMES: dict[str, Scheme] = {

@@ -19,6 +19,8 @@ from airfl.transceiver.combiners import NEEDS_ANTENNAS
 
 #: The relaxation's solver takes seconds to a minute per instance: with `all` it gets this many, and only few devices.
 SDR_INSTANCES, SDR_DEVICES = 2, 60
+#: Channel coefficients of all instances together, 16 bytes each.
+MOST_COEFFICIENTS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ def compare_combiners(
         raise InputError(f"`rounds` must be at least 1; got {instances}")
     if antennas < 1 or active < 1:
         raise InputError(f"`antennas` and `active` must be at least 1; got {antennas} and {active}")
+    if instances * antennas * active > MOST_COEFFICIENTS:
+        raise InputError(
+            f"{instances} x {active} x {antennas} channel coefficients are more than fit in memory; lower `rounds`"
+        )
     names = _methods(method, antennas, active)
     channels = seeded_channels(antennas, active, instances, seed)
     total = len(names) + int(certify)

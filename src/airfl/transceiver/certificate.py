@@ -11,9 +11,11 @@ whose gap to the relaxation's value is (K + m) μ. However the iteration ends, �
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
-from airfl.transceiver.design import check_channels
+from airfl.transceiver.design import Design, check_channels
 
 #: Complex numbers that the Newton systems of one chunk of instances may hold.
 CHUNK = 8_000_000
@@ -34,8 +36,16 @@ def certificate(channels: torch.Tensor, iterations: int = 80, tolerance: float =
     return torch.where(usable, bounds, 0.0).reshape(channels.shape[:-2])
 
 
+def certify(design: Design, channels: torch.Tensor, iterations: int = 80, tolerance: float = 1e-3) -> Design:
+    """Return the design with its lower bound, and so its gap, filled in."""
+    return dataclasses.replace(design, lower_bound=certificate(channels, iterations, tolerance))
+
+
 def prices(channels: torch.Tensor, iterations: int = 80, tolerance: float = 1e-2) -> torch.Tensor:
-    """λ_i of the bound Σ λ_i ≤ ‖w‖², [..., K]: what each device costs. Devices that cost nothing have λ_i = 0."""
+    """λ_i of the bound Σ λ_i ≤ ‖w‖², [..., K]: what each device costs.
+
+    Only the weakest ``WORKING_SET`` devices are looked at; the others have λ_i = 0, as those have that cost nothing.
+    """
     flat, _ = check_channels(channels)
     length = torch.linalg.vector_norm(flat, dim=-1)
     count = min(WORKING_SET, flat.shape[1])
@@ -85,7 +95,9 @@ def _newton(
     slack = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device)
     slack = slack - _weighted(directions, weights)
     identity = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device).expand_as(slack)
-    root = torch.linalg.solve_triangular(torch.linalg.cholesky(slack), identity, upper=False)
+    factor, info = torch.linalg.cholesky_ex(slack)
+    factor = torch.where((info == 0)[:, None, None], factor, identity)
+    root = torch.linalg.solve_triangular(factor, identity, upper=False)
     return bound, mu.unsqueeze(-1).sqrt() * root.mH
 
 
@@ -99,22 +111,30 @@ def _weights(
     weights = weights.to(directions.device)
     weights = 0.5 * weights / _largest(directions, weights).unsqueeze(1)
     mu = 3.0 * (reward * weights).sum(dim=1, keepdim=True) / (num_devices + num_antennas)
+    done = torch.zeros(batch, 1, dtype=torch.bool, device=directions.device)
     for _ in range(iterations):
         slack = identity - _weighted(directions, weights)
-        factor = torch.linalg.cholesky(slack)
+        factor, first_info = torch.linalg.cholesky_ex(slack)
         white = torch.linalg.solve_triangular(factor, directions.mT, upper=False)
         inner = white.mH @ white  # d_iᴴ (I − Σ l d dᴴ)⁻¹ d_j
         gradient = reward - mu * inner.diagonal(dim1=-2, dim2=-1).real + mu / weights
         hessian = mu.unsqueeze(-1) * inner.abs().square() + torch.diag_embed(mu / weights.square())
-        step = torch.cholesky_solve(gradient.unsqueeze(-1), torch.linalg.cholesky(hessian)).squeeze(-1)
+        root, second_info = torch.linalg.cholesky_ex(hessian)
+        step = torch.cholesky_solve(gradient.unsqueeze(-1), root).squeeze(-1)
         decrement = (gradient * step).sum(dim=1, keepdim=True) / mu
-        change = torch.linalg.eigvalsh((white * step.unsqueeze(1)) @ white.mH)[:, -1:]
-        longest = torch.maximum((-step / weights).amax(dim=1, keepdim=True), change).clamp(min=0.95)
-        weights = weights + step * (0.95 / longest)
+        # An instance whose systems can no longer be solved keeps the λ it has: any λ will do after the final scaling.
+        broken = ((first_info > 0) | (second_info > 0) | ~torch.isfinite(step).all(dim=1)).unsqueeze(1)
+        done = done | broken
+        change = torch.linalg.eigvalsh(
+            torch.where(done.unsqueeze(-1), identity, (white * step.unsqueeze(1)) @ white.mH)
+        )
+        longest = torch.maximum((-step / weights).amax(dim=1, keepdim=True), change[:, -1:]).clamp(min=0.95)
+        weights = torch.where(done, weights, weights + step * (0.95 / longest))
         value = (reward * weights).sum(dim=1, keepdim=True)
-        if bool(((num_devices + num_antennas) * mu <= tolerance * value).all()):
+        done = done | ((num_devices + num_antennas) * mu <= tolerance * value)
+        if bool(done.all()):
             break
-        mu = torch.where(decrement < 1.0, 0.2 * mu, mu)
+        mu = torch.where(~done & (decrement < 1.0), 0.2 * mu, mu)
     return weights, mu
 
 

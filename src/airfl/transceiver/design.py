@@ -29,7 +29,7 @@ class Design:
     Attributes:
         combiner: w, [..., m], complex128.
         norm: ‖w‖, [...], float64.
-        lower_bound: proven lower bound on ‖w‖², [...]; 0 where nothing was proven.
+        lower_bound: proven lower bound on ‖w‖², [...]; 0 until ``certificate.certify`` proves one.
         iterations: steps taken, [...], int64.
         status: one word per instance, row-major over the leading dimensions.
     """
@@ -45,6 +45,10 @@ class Design:
         """‖w‖² over its lower bound minus one; infinite where nothing was proven."""
         return self.norm.square() / self.lower_bound - 1.0
 
+    def tx_scaling(self, channels: torch.Tensor) -> torch.Tensor:
+        """s_i = 1/(wᴴ h_i), the scalars that give every device of channels [..., K, m] unit gain, [..., K]."""
+        return 1.0 / received_gains(self.combiner, channels.to(torch.complex128))
+
     def require_ok(self) -> Design:
         """Return self if every instance was solved, else raise."""
         bad = [word for word in self.status if word != "ok"]
@@ -59,14 +63,16 @@ class Design:
 def check_channels(channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return channels [..., K, m] as complex128 [B, K, m], and which instances can be served at all, [B].
 
-    An instance with NaN, infinity or a device that is not heard (h_i = 0) cannot; it is replaced by a harmless one.
+    An instance with NaN, infinity, a device that is not heard (h_i = 0) or one beyond what squares in float64 can hold
+    cannot; it is replaced by a harmless one.
     """
     if channels.ndim < 2 or channels.shape[-2] < 1 or channels.shape[-1] < 1:
         raise InputError(
             f"channels must be [..., K, m] with at least one device and antenna; got {tuple(channels.shape)}"
         )
     flat = channels.to(torch.complex128).reshape(-1, *channels.shape[-2:])
-    usable = (torch.isfinite(flat.abs()).all(dim=-1) & (flat.abs() > 0).any(dim=-1)).all(dim=-1)
+    largest = flat.abs().amax(dim=-1)
+    usable = (torch.isfinite(flat.abs()).all(dim=-1) & (largest > 1e-100) & (largest < 1e100)).all(dim=-1)
     return torch.where(usable[:, None, None], flat, torch.ones_like(flat)), usable
 
 
@@ -78,9 +84,10 @@ def finish(combiner: torch.Tensor, channels: torch.Tensor, usable: torch.Tensor,
     # A few ulp more, so that |wᴴ h_i| ≥ 1 survives the rounding of the division itself.
     scaled = combiner * (torch.where(solved, 1.0 / weakest, 1.0) * (1.0 + 1e-14)).unsqueeze(-1)
     norm = torch.where(solved, torch.linalg.vector_norm(scaled, dim=-1), torch.inf)
+    solved = solved & torch.isfinite(norm)
     lead = channels.shape[:-2]
     return Design(
-        scaled.reshape(*lead, -1),
+        scaled.reshape(*lead, channels.shape[-1]),
         norm.reshape(lead),
         torch.zeros(lead, dtype=torch.float64, device=norm.device),
         torch.full(lead, iterations, dtype=torch.int64, device=norm.device),
@@ -92,7 +99,8 @@ def better_of(first: Design, second: Design) -> Design:
     """Instance by instance the design with the smaller norm; one that failed never wins against one that did not."""
 
     def rank(design: Design) -> torch.Tensor:
-        good = torch.tensor([word == "ok" for word in design.status], device=design.norm.device)
+        words = [word == "ok" for word in design.status]
+        good = torch.tensor(words, dtype=torch.bool, device=design.norm.device)
         return torch.where(good.reshape(design.norm.shape), design.norm, torch.inf)
 
     take = rank(second) < rank(first)

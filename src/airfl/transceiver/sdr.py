@@ -6,6 +6,8 @@ minimise tr W subject to h_iᴴ W h_i ≥ 1, W ⪰ 0; then w ~ CN(0, W), scaled 
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import torch
 
@@ -47,7 +49,10 @@ def _one(channels: np.ndarray, samples: int, accuracy: float) -> tuple[np.ndarra
     matrix = cvxpy.Variable((size, size), hermitian=True)
     heard = [cvxpy.real(row.conj() @ matrix @ row) >= limit for row, limit in zip(reduced, limits, strict=True)]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.real(cvxpy.trace(matrix))), [matrix >> 0, *heard])
-    problem.solve(solver=cvxpy.SCS, eps=accuracy, max_iters=20_000)
+    with contextlib.suppress(cvxpy.error.SolverError):
+        problem.solve(solver=cvxpy.SCS, eps=accuracy, max_iters=20_000)
+    if matrix.value is None:  # w = 0 reaches nobody, so the design comes out as infeasible
+        return np.zeros(num_antennas, dtype=np.complex128), float("nan")
     values, vectors = np.linalg.eigh(np.asarray(matrix.value))
     root = vectors * np.sqrt(values.clip(min=0.0))
     generator = np.random.Generator(np.random.Philox(key=size))

@@ -38,9 +38,10 @@ def zero_forcing(channels: torch.Tensor, phases: torch.Tensor | None = None) -> 
     weights = torch.cholesky_solve(rhs, factor)
     combiner = (directions.mT @ weights).squeeze(-1)
     residual = (received_gains(combiner, channels).abs() - 1.0).abs().amax(dim=-1)
-    solved = ((info == 0) & (residual <= RESIDUAL)).reshape(-1).tolist()
+    sound = (info == 0) & (residual <= RESIDUAL) & torch.isfinite(torch.linalg.vector_norm(combiner, dim=-1))
+    solved = sound.reshape(-1).tolist()
     status: tuple[Status, ...] = tuple("ok" if good else "singular" for good in solved)
     # Rounding leaves |wᴴ h_i| a few ulp below one; a hair more norm makes the power constraint hold exactly.
     combiner = combiner * (1.0 + residual.unsqueeze(-1))
-    norm = torch.linalg.vector_norm(combiner, dim=-1)
+    norm = torch.where(sound, torch.linalg.vector_norm(combiner, dim=-1), torch.inf)
     return Design(combiner, norm, torch.zeros_like(norm), torch.zeros_like(norm, dtype=torch.int64), status)
