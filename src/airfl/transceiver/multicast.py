@@ -32,8 +32,8 @@ RENEW = 10
 WORKING_SET, RENEWALS = 20, 8
 #: Channel coefficients beyond which a pass over all of them is slow.
 LARGE = 200_000
-#: Guards divisions in either precision.
-TINY = float(torch.finfo(torch.float32).tiny)
+#: Guards divisions.
+TINY = torch.finfo(torch.float64).tiny
 #: Step stretching of the convex stage (over-relaxation).
 STRETCH = 1.6
 
@@ -70,12 +70,10 @@ def multicast(channels: torch.Tensor, effort: Effort | None = None) -> Design:
     num_devices, num_antennas = flat.shape[1:]
     effort = effort or default_effort(num_devices, num_antennas)
     problem = _Problem.of(flat)
-    # Many devices make every step a pass over memory; half the bytes, and the final scaling is in float64 anyway.
-    iterated = problem.single() if num_devices > 3 * num_antennas else problem
     if num_devices > WORKING_SET * num_antennas and num_devices * num_antennas > LARGE:
-        w = _by_working_sets(iterated, effort).to(torch.complex128)
+        w = _by_working_sets(problem, effort)
     else:
-        w = _polish(iterated, _explore(iterated, effort), effort).to(torch.complex128)
+        w = _polish(problem, _explore(problem, effort), effort)
     best = problem.value(w).argmin(dim=1)
     combiner = w.gather(2, best[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
     design = finish(combiner, channels, usable, effort.explore + effort.polish)
@@ -94,16 +92,10 @@ class _Problem:
 
     @staticmethod
     def of(channels: torch.Tensor) -> _Problem:
-        length = torch.linalg.vector_norm(channels, dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+        length = torch.linalg.vector_norm(channels, dim=-1, keepdim=True).clamp(min=TINY)
         rows = (channels / length).conj()
         limits = length.amin(dim=1, keepdim=True) / length
         return _Problem(rows, limits, *_eigen(rows))
-
-    def single(self) -> _Problem:
-        """The same in single precision."""
-        return _Problem(
-            self.rows.to(torch.complex64), self.limits.float(), self.values.float(), self.vectors.to(torch.complex64)
-        )
 
     def part(self, devices: torch.Tensor) -> _Problem:
         """The problem of some devices, numbered [B, W]."""
