@@ -32,6 +32,8 @@ RENEW = 10
 WORKING_SET, RENEWALS = 20, 8
 #: Channel coefficients beyond which a pass over all of them is slow.
 LARGE = 200_000
+#: Channel coefficients iterated on at a time; more only cost memory.
+CHUNK = 2_500_000
 #: Guards divisions.
 TINY = torch.finfo(torch.float64).tiny
 #: Step stretching of the convex stage (over-relaxation).
@@ -69,16 +71,23 @@ def multicast(channels: torch.Tensor, effort: Effort | None = None) -> Design:
     flat, usable = check_channels(channels)
     num_devices, num_antennas = flat.shape[1:]
     effort = effort or default_effort(num_devices, num_antennas)
-    problem = _Problem.of(flat)
+    size = max(1, CHUNK // (num_devices * num_antennas))
+    combiner = torch.cat([_solve(part, effort) for part in flat.split(size)])
+    design = finish(combiner, channels, usable, effort.explore + effort.polish)
+    # Never worse than the closed form, where there is one.
+    return better_of(design, zero_forcing(channels)) if num_devices <= num_antennas else design
+
+
+def _solve(channels: torch.Tensor, effort: Effort) -> torch.Tensor:
+    """The best combiner found for channels [B, K, m], [B, m], not yet scaled."""
+    num_devices, num_antennas = channels.shape[1:]
+    problem = _Problem.of(channels)
     if num_devices > WORKING_SET * num_antennas and num_devices * num_antennas > LARGE:
         w = _by_working_sets(problem, effort)
     else:
         w = _polish(problem, _explore(problem, effort), effort)
     best = problem.value(w).argmin(dim=1)
-    combiner = w.gather(2, best[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
-    design = finish(combiner, channels, usable, effort.explore + effort.polish)
-    # Never worse than the closed form, where there is one.
-    return better_of(design, zero_forcing(channels)) if num_devices <= num_antennas else design
+    return w.gather(2, best[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
 
 
 @dataclass(frozen=True)
