@@ -16,7 +16,7 @@ import time
 import torch
 
 import airfl
-from airfl.devices import load_samples
+from airfl.devices import load_samples, open_task
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.simulate import open_simulation
@@ -29,7 +29,7 @@ READINGS = {"local_steps = 5": {"learning.local_steps": 5}, "local_epochs = 5": 
 def check_equality() -> float:
     """The largest relative difference between the two engines on one round of the literal reading."""
     config = airfl.preset("paper").replace({"system.trials": 1, "learning.local_steps": 2})
-    simulation = open_simulation(config, "fedavg", [0], load_samples(config, torch.device("cpu")))
+    simulation = open_simulation(config, "fedavg", open_task(config, [0], load_samples(config, torch.device("cpu"))))
     task, models = simulation.task, simulation.init().models
     batches = task.batches(0, simulation.plan.active[:, 0])[:, :4]
     found = []
@@ -44,7 +44,7 @@ def check_equality() -> float:
 def measure(reading: str, rounds: int) -> dict[str, float | str]:
     whole = airfl.preset("paper")
     config = whole.replace({"system.trials": 1, "engine.eval_every": 1, **READINGS[reading]})
-    simulation = open_simulation(config, "airfl-dp", [0], load_samples(config, torch.device("cpu")))
+    simulation = open_simulation(config, "airfl-dp", open_task(config, [0], load_samples(config, torch.device("cpu"))))
     state = simulation.init()
     times = []
     for _ in range(rounds):

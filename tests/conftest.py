@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 import torch
 from hypothesis import settings
 
 import airfl
+from airfl import cli
 
 settings.register_profile("airfl", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("airfl")
@@ -34,3 +38,19 @@ def tiny() -> airfl.Config:
             "privacy.accountant": "gaussian",
         }
     )
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """Run the command line in this process; returns exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(os.path.dirname(os.path.dirname(__file__)))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["airfl", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run

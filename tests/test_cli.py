@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import airfl
-from airfl import cli
 from airfl.privacy import ACCOUNTANTS
 
 TINY = [
@@ -19,22 +18,6 @@ TINY = [
     "--set", "learning.local_steps=2", "--set", "system.rounds=2", "--set", "system.num_devices=12",
     "--set", "system.num_antennas=16", "--set", "learning.clip_norm=1.0", "--trials", "1",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Run the command line in this process; returns exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(os.path.dirname(os.path.dirname(__file__)))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["airfl", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def test_run_prints_json_last_and_writes_everything(call, tmp_path):

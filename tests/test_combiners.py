@@ -155,18 +155,9 @@ def test_what_cannot_be_served():
         coordinate(channels(0, 5, 4))
 
 
-def test_design_command(monkeypatch, capsys, tmp_path):
-    from airfl import cli
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["airfl", "design", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
+def test_design_command(call, tmp_path):
     size = ["--antennas", "8", "--active", "5", "--rounds", "3", "--seed", "1"]
-    code, out, _ = call(*size, "--method", "all", "--certify", "--json")
+    code, out, _ = call("design", *size, "--method", "all", "--certify", "--json")
     methods = json.loads(out)["methods"]
     assert code == 0
     assert {"multicast", "coordinate", "zero-forcing", "mrc", "dominant"} <= set(methods)
@@ -175,11 +166,14 @@ def test_design_command(monkeypatch, capsys, tmp_path):
         assert row["status"] == "ok"
         assert row["seconds_per_instance"] > 0
     assert methods["multicast"]["norm2_over_bound_median"] <= methods["zero-forcing"]["norm2_over_bound_median"]
-    assert list(json.loads(call(*size[:2], "--active", "20", "--json")[1])["methods"]) == ["auto"]
-    code, out, _ = call(*size, "--out", str(tmp_path / "d"))
+    assert list(json.loads(call("design", *size[:2], "--active", "20", "--json")[1])["methods"]) == ["auto"]
+    code, out, _ = call("design", *size, "--out", str(tmp_path / "d"))
     assert "auto" in out
     assert (tmp_path / "d" / "combiners.png").is_file()
-    assert json.loads(call(*size, "--no-certify", "--json")[1])["methods"]["auto"]["norm2_over_bound_median"] is None
+    assert (
+        json.loads(call("design", *size, "--no-certify", "--json")[1])["methods"]["auto"]["norm2_over_bound_median"]
+        is None
+    )
     for bad, words in (
         (["--method", "magic"], "no combiner named"),
         (["--antennas", "0"], "at least 1"),
@@ -187,7 +181,7 @@ def test_design_command(monkeypatch, capsys, tmp_path):
         (["--rounds", "0"], "at least 1"),
         (["--antennas", "4", "--method", "zero-forcing"], "as many antennas"),
     ):
-        code, _, error = call(*size, *bad)
+        code, _, error = call("design", *size, *bad)
         assert (code, words in error) == (2, True), error
 
 
@@ -233,12 +227,9 @@ def test_certificate_survives_what_cannot_be_factored_and_does_not_depend_on_its
     assert float(certificate(ordinary)) == pytest.approx(float(certificate(torch.stack([ordinary, same]))[0]), rel=1e-9)
 
 
-def test_many_devices_do_not_depend_on_batching():
+def test_many_devices_do_not_depend_on_batching(monkeypatch):
     """The iteration amplifies rounding; in float64 what is left of it is far below anything that matters."""
     h = seeded_channels(6, 2000, 3, 2)
-    sys.modules["airfl.transceiver.multicast"].LARGE, kept = 0, sys.modules["airfl.transceiver.multicast"].LARGE
-    try:
-        together, alone = multicast(h).norm, torch.stack([multicast(one).norm for one in h])
-    finally:
-        sys.modules["airfl.transceiver.multicast"].LARGE = kept
+    monkeypatch.setattr(sys.modules["airfl.transceiver.multicast"], "LARGE", 0)
+    together, alone = multicast(h).norm, torch.stack([multicast(one).norm for one in h])
     assert torch.allclose(together, alone, rtol=1e-6)

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def open_simulation(config, scheme, trials) -> Simulation:
-    return join(config, scheme, trials, load_samples(config, CPU))
+    return join(config, scheme, task_of(config, trials))
 
 
 def task_of(config, trials):

@@ -20,13 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from airfl.errors import InputError
 
-#: Keys of which one replaces the other when an override names it.
-EXCLUSIVE_KEYS = (
-    ("learning", "local_epochs", "local_steps"),
-    ("learning", "clip_norm", "clip_factor"),
-    ("privacy", "epsilon", "epsilon_tilde"),
-)
-
 SchemeName = Literal["fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online"]
 
 
@@ -253,6 +246,14 @@ class Config(Section):
     def to_toml(self) -> str:
         """Return the resolved configuration as TOML; ``from_toml`` reads it back to an equal object."""
         return tomli_w.dumps(self.to_mapping())
+
+
+#: Section and the two keys of each exclusive pair: an override that names one drops the other.
+EXCLUSIVE_KEYS = tuple(
+    (name, first, second)
+    for name, section in (("learning", Learning), ("privacy", Privacy))
+    for first, second in section.pairs
+)
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:

@@ -5,7 +5,7 @@ draw -> design -> train -> clip -> air -> update -> ledger, for all trials of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from airfl.air import EquivalentUplink, SignalUplink, Uplink
 from airfl.bookkeeping import RoundRecord, Watch, book_round, record_round, update_factor
 from airfl.channel import open_link
 from airfl.config import Config
-from airfl.devices import Engine, Samples, Task, UpdateBlock, choose_engine, clip, open_task
+from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip
 from airfl.errors import DivergedError, InputError
 from airfl.planning import RadioPlan, plan_rounds
 from airfl.privacy import Ledger, release
@@ -104,11 +104,10 @@ class Simulation:
         return (self.start + offset * torch.clamp(radius / length, max=1.0)).to(models.dtype)
 
 
-def open_simulation(config: Config, scheme: str, trials: Sequence[int], samples: Samples) -> Simulation:
-    """Join the parts of a scheme for a batch of trials; ``samples`` may be shared between schemes and batches."""
-    task = open_task(config, trials, samples)
-    local_steps = [task.max_local_steps(row) for row in range(len(trials))]
-    plan = plan_rounds(config, SCHEMES[scheme], open_link(config, trials), task.spec.dim, local_steps)
+def open_simulation(config: Config, scheme: str, task: Task) -> Simulation:
+    """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's ``task``."""
+    local_steps = [task.max_local_steps(row) for row in range(len(task.trials))]
+    plan = plan_rounds(config, SCHEMES[scheme], open_link(config, task.trials), task.spec.dim, local_steps)
     over_air = plan.norm is not None and config.scheme.uplink == "signal"
     uplink = (SignalUplink if over_air else EquivalentUplink)(config.system.seed, task.trials)
     start, diameter = task.initial_models(), config.learning.domain_diameter
@@ -118,5 +117,5 @@ def open_simulation(config: Config, scheme: str, trials: Sequence[int], samples:
             f"`learning.domain_diameter` = {diameter:g} is too small to be enforced in float32 around a model of norm "
             f"{1e3 * smallest:.3g}; give at least {smallest:.1g}"
         )
-    engine = choose_engine(config, task.spec, samples.inputs.device)
+    engine = choose_engine(config, task.spec, task.inputs.device)
     return Simulation(config, SCHEMES[scheme], task, plan, engine, uplink, start)

@@ -12,7 +12,7 @@ import torch
 
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
-from airfl.devices import load_samples
+from airfl.devices import load_samples, open_task
 from airfl.errors import DivergedError, InputError
 from airfl.privacy import BudgetError
 from airfl.runs.result import Result, SchemeResult, Status
@@ -57,9 +57,10 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
         raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
     samples = load_samples(config, device)
+    tasks = [open_task(config, batch, samples) for batch in batches]
     # Every scheme is joined before the first round is trained, so that bad input costs no training time.
     simulations: dict[str, list[Simulation]] = {
-        name: [open_simulation(config, name, batch, samples) for batch in batches] for name in config.scheme.names
+        name: [open_simulation(config, name, task) for task in tasks] for name in config.scheme.names
     }
     schemes: dict[str, SchemeResult] = {}
     for name, group in simulations.items():

@@ -92,10 +92,9 @@ def _newton(
     # Divided by the largest eigenvalue, and a hair for the rounding of that: feasible whatever happened above.
     largest = _largest(directions, weights) * (1.0 + 1e-10)
     bound = (reward * weights).sum(dim=1) / torch.clamp(largest, min=torch.finfo(torch.float64).tiny)
-    slack = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device)
-    slack = slack - _weighted(directions, weights)
-    identity = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device).expand_as(slack)
-    factor, info = torch.linalg.cholesky_ex(slack)
+    filled = _weighted(directions, weights)
+    identity = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device).expand_as(filled)
+    factor, info = torch.linalg.cholesky_ex(identity - filled)
     factor = torch.where((info == 0)[:, None, None], factor, identity)
     root = torch.linalg.solve_triangular(factor, identity, upper=False)
     return bound, mu.unsqueeze(-1).sqrt() * root.mH

@@ -132,6 +132,14 @@ class _Problem:
         value = w.abs().square().sum(dim=1) / heard.square()
         return torch.where(torch.isfinite(value), value, torch.inf)
 
+    def better(
+        self, w: torch.Tensor, best: torch.Tensor, best_value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Column by column the better of w and the best so far, [B, m, S], and its value, [B, S]."""
+        value = self.value(w)
+        improved = value < best_value
+        return torch.where(improved.unsqueeze(1), w, best), torch.where(improved, value, best_value)
+
 
 def _eigen(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # D Dᴴ is m × m, Dᴴ D is K × K: the same non-zero eigenvalues, so take the cheaper operator.
@@ -151,10 +159,7 @@ def _by_working_sets(problem: _Problem, effort: Effort) -> torch.Tensor:
     best, best_value = w, problem.value(w)
     for _ in range(RENEWALS):
         w = _polish(problem.part(problem.hardest(w, count)), w, effort)
-        value = problem.value(w)
-        better = value < best_value
-        best = torch.where(better.unsqueeze(1), w, best)
-        best_value = torch.where(better, value, best_value)
+        best, best_value = problem.better(w, best, best_value)
     return best
 
 
@@ -189,10 +194,8 @@ def _polish(problem: _Problem, w: torch.Tensor, effort: Effort) -> torch.Tensor:
             z = x + (problem.limits - (phase.conj() * x).real).clamp(min=0.0) * phase
             y = x - z
         w = to_combiner(z - y)
-        heard, value = problem.rows @ w, problem.value(w)
-        better = value < best_value
-        best = torch.where(better.unsqueeze(1), w, best)
-        best_value = torch.where(better, value, best_value)
+        heard = problem.rows @ w
+        best, best_value = problem.better(w, best, best_value)
     return best
 
 
