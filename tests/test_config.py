@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 import airfl
 from airfl import config as configuration
+from airfl.config import BUDGET_SCHEMES, IDEAL_SCHEMES
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 from airfl.schemes import SCHEMES
@@ -158,6 +159,8 @@ def test_names_in_the_config_are_the_names_that_exist():
     assert set(schema["properties"]["names"]["items"]["enum"]) == set(SCHEMES)
     assert "combiner" in fields
     accountants = configuration.Privacy.model_json_schema()["properties"]["accountant"]["enum"]
-    assert set(accountants) == set(ACCOUNTANTS)
+    assert set(accountants) - {"auto"} == {name for name, kind in ACCOUNTANTS.items() if "model" in kind.observers}
+    assert set(BUDGET_SCHEMES) == {name for name, scheme in SCHEMES.items() if scheme.keeps_budget}
+    assert set(IDEAL_SCHEMES) == {name for name, scheme in SCHEMES.items() if scheme.norms is None}
     combiner = schema["properties"]["combiner"]
     assert set(combiner.get("enum", [combiner.get("const")])) == set(COMBINERS)

@@ -22,6 +22,9 @@ events = st.builds(
     sampling=st.builds(Sampling, st.sampled_from(["all", "poisson", "without-replacement"]), st.just(7), st.just(3)),
     update_factor=positive,
     domain=st.none() | st.builds(Domain, positive, positive | st.none(), positive, st.integers(1, 9), positive),
+    device_norms=st.none() | st.lists(positive | st.just(0.0), min_size=7, max_size=7).map(tuple),
+    hides_participation=st.booleans(),
+    gradient_var=st.none() | positive,
 )
 
 
@@ -43,6 +46,7 @@ def test_append_only():
 
 def test_edited_ledgers_are_refused():
     good = what_if_ledger(1.0, 1.0, 2).to_mapping()
+    good_text = json.dumps(good)
 
     def edited(**changes):
         rows = [dict(row) for row in good["events"]]
@@ -53,6 +57,16 @@ def test_edited_ledgers_are_refused():
         ("{", "not a ledger"),
         ("[]", "not a ledger"),
         (json.dumps({"version": 9, "events": []}), "version 9"),
+        (json.dumps({**good, "version": 1}), "version 1"),
+        (json.dumps({**good, "events": good["events"][:1]}), "checksum"),
+        (json.dumps({**good, "events": 3}), "must be a list"),
+        (json.dumps({key: value for key, value in good.items() if key != "sha256"}), "checksum"),
+        (edited(noise_var=2.0), "checksum"),
+        (edited(hides_participation="yes"), "true or false"),
+        (edited(noise_source="hope"), "noise_source"),
+        (edited(device_norms=[-1.0]), "device_norms"),
+        (edited(update_factor=0), "update_factor"),
+        (good_text[: len(good_text) // 2], "not a ledger"),
         (edited(noise_var=-1.0), "noise_var"),
         (edited(noise_var="many"), "not valid"),
         (edited(clip_norm=0), "clip_norm"),

@@ -141,7 +141,7 @@ def test_online_scheme_keeps_the_budget_and_comes_close(tiny, knowledge, csi_err
     lifted = float((offline.norm > offline.minimum).double().mean())
     assert 0.2 < lifted < 0.8
     assert bool((online.norm >= online.minimum).all())
-    assert math.fsum((online.gain_bound[0] / online.norm[0]).square().tolist()) <= online.budget
+    assert math.fsum((online.gain_bound[0] / online.norm[0]).square().tolist()) <= online.budget.total
     excess = float(online.norm.square().sum() / offline.norm.square().sum()) - 1
     assert -1e-12 <= excess < 0.03
 
@@ -180,7 +180,7 @@ def test_better_combiner_moves_noise_and_threshold_together(tiny):
     gain_db = 10 * math.log10(float((old.minimum[0] ** -2).sum() ** -1 / (new.minimum[0] ** -2).sum() ** -1))
     assert gain_db > 1.0
     assert old.perks()[0].snr_threshold_db - new.perks()[0].snr_threshold_db == pytest.approx(gain_db, abs=1e-6)
-    assert torch.allclose(allocate(new.minimum, new.budget), new.norm)
+    assert torch.allclose(allocate(new.minimum, new.budget.total), new.norm)
 
 
 def test_an_enforced_domain_lets_the_published_bound_spend_on_the_last_round_alone(tiny):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 import airfl
 from airfl import runs
 from airfl.errors import InputError
+from airfl.privacy import ACCOUNTANTS
 from airfl.report import headline, write_report
 from airfl.report.words import epsilon_meaning, epsilon_text, percent
 
@@ -56,7 +57,7 @@ def test_files_of_a_run(result, tmp_path):
         entry
     )
     assert set(entry["epsilon_by_observer"]) == {"model", "models", "base-station"}
-    assert summary["schemes"]["fedavg"]["epsilon"] == {"gaussian": None, "paper": None}
+    assert summary["schemes"]["fedavg"]["epsilon"] == dict.fromkeys(set(ACCOUNTANTS) - {"liu2024"})
     assert airfl.read(str(tmp_path / "config.toml")) == result.config
 
 
@@ -165,8 +166,8 @@ def test_words(result):
 
 def test_published_budget_is_never_quoted_alone(tiny):
     text = " ".join(headline(airfl.run(tiny.replace({"privacy.accountant": "paper"}))))
-    assert "counts too little" in text
-    assert "the exact figure" in text
+    assert "proves less than it says" in text
+    assert "the proven figure" in text
 
 
 def test_python_api_of_the_readme(tmp_path):

@@ -11,8 +11,9 @@ import torch
 
 from airfl.config import Config
 from airfl.devices import UpdateBlock
-from airfl.planning import RadioPlan, sampling_of
-from airfl.privacy import Domain, Ledger, RoundEvent, make_accountant
+from airfl.planning import RadioPlan, heard_event
+from airfl.privacy import Domain, Ledger, NoiseSource, RoundEvent
+from airfl.promise import sampling_of
 from airfl.transceiver import Transmission
 
 #: Rounding of w, s and their product; the clip leaves a thousand times more room (``devices.clipping``).
@@ -60,44 +61,66 @@ def book_round(
     gains: torch.Tensor,
     sent: Transmission | None,
     max_local_steps: Callable[[int], int],
+    gradient_var: torch.Tensor | None = None,
 ) -> list[RoundEvent]:
     """The events of round t, one per trial, from realised gains [trials, K] and the noise that is added.
 
     Args:
         max_local_steps: Q of a trial, given its row.
+        gradient_var: an estimate per trial, where one was asked for.
     """
-    learning, noise_var = config.learning, plan.noise_var
+    learning, noise_var, active = config.learning, plan.noise_var, plan.active_in(t)
+    sources: dict[tuple[bool, bool], NoiseSource] = {
+        (False, False): "none",
+        (True, False): "channel",
+        (True, True): "channel+artificial",
+    }
     events = []
     for row in range(len(gains)):
         domain = None
         if learning.domain_diameter is not None:
-            mean_gain = float(gains[row].abs().mean())
+            mean_gain = float(gains[row].abs().sum()) / plan.normaliser
             smoothness = config.privacy.smoothness
             domain = Domain(
                 learning.domain_diameter, smoothness, learning.learning_rate, max_local_steps(row), mean_gain
             )
         largest = float(gains[row].abs().max())
         bound = 1.0 if plan.gain_bound is None else float(plan.gain_bound[row, t])
-        events.append(
-            RoundEvent(
-                round=t,
-                clip_norm=plan.clip_norm if plan.scheme.clips else math.inf,
-                gain_bound=bound if largest <= bound * (1.0 + GAIN_ROUNDING) else largest,
-                noise_var=float(noise_var[row, t]),
-                noise_source="none" if sent is None else "channel",
-                noise_power=None if sent is None else plan.link.noise_power,
-                received_norm=None if sent is None else float(sent.received_norm[row]),
-                sampling=sampling_of(config),
-                update_factor=update_factor(config, plan),
-                domain=domain,
-            )
+        own = plan.artificial is not None and float(plan.artificial[row]) > 0
+        event = RoundEvent(
+            round=t,
+            clip_norm=plan.clip_norm if plan.scheme.clips else math.inf,
+            gain_bound=bound if largest <= bound * (1.0 + GAIN_ROUNDING) else largest,
+            noise_var=float(noise_var[row, t]),
+            noise_source=sources[sent is not None, own],
+            noise_power=None if sent is None else plan.link.noise_power,
+            received_norm=None,
+            sampling=sampling_of(config),
+            update_factor=update_factor(config, plan),
+            domain=domain,
+            hides_participation=bool(plan.hides_participation) and plan.hides_participation[row],
+            gradient_var=None if gradient_var is None else float(gradient_var[row]),
         )
+        events.append(event if sent is None else heard_event(event, t, sent.received_norms[row], active[row]))
     return events
 
 
+def gradient_variance(plan: RadioPlan, t: int, watch: Watch, received: torch.Tensor) -> torch.Tensor:
+    """How far the devices' updates spread around their mean, as a variance per coordinate of their sum, [trials].
+
+    Σ_i ‖Δ̄_i − mean‖²·K/((K − 1) d), with ‖ΣΔ̄‖² taken from what was received less its noise. Devices stand in for
+    mini-batches here: an estimate, and no bound.
+    """
+    count = torch.from_numpy((plan.active_in(t) >= 0).sum(axis=1)).double()
+    sent = watch.norms.clamp(max=plan.clip_norm).square().sum(dim=1)
+    heard = received.double().square().sum(dim=1).cpu() - plan.dim * plan.noise_var[:, t]
+    spread = (sent - heard.clamp(min=0.0) / count.clamp(min=1.0)).clamp(min=0.0)
+    return spread * count / ((count - 1.0).clamp(min=1.0) * plan.dim)
+
+
 def update_factor(config: Config, plan: RadioPlan) -> float:
-    """η_g η/K, from received sum to model; K counts who transmits."""
-    return config.learning.server_step * config.learning.learning_rate / int(plan.active.shape[2])
+    """η_g η/K, from received sum to model."""
+    return config.learning.server_step * config.learning.learning_rate / plan.normaliser
 
 
 def record_round(
@@ -110,11 +133,13 @@ def record_round(
     tested: tuple[np.ndarray, np.ndarray] | None,
 ) -> list[RoundRecord]:
     """The rows of round t, one per trial; ``tested`` is accuracy and loss where the round was evaluated."""
-    privacy, noise_var = config.privacy, plan.noise_var
+    noise_var, heard = plan.noise_var, torch.from_numpy(plan.active_in(t) >= 0)
+    rounds = config.system.rounds
+    # Composing with sampling credit takes seconds: then a tenth of the rounds is accounted for, and the last.
+    skipped = plan.promise.accountant == "sampled" and t + 1 < rounds and (t + 1) % max(1, rounds // 10) != 0
     records = []
     for row, trial in enumerate(plan.link.trials):
-        accountant = make_accountant(privacy.accountant, ledgers[row], config.neighbours)
-        over = (watch.norms[row] > plan.clip_norm).double().mean()
+        over = (watch.norms[row][heard[row]] > plan.clip_norm).double().mean().nan_to_num()
         records.append(
             RoundRecord(
                 scheme=plan.scheme.name,
@@ -122,15 +147,15 @@ def record_round(
                 round=t + 1,
                 accuracy=math.nan if tested is None else float(tested[0][row]),
                 loss=math.nan if tested is None else float(tested[1][row]),
-                train_loss=float(watch.losses[row].mean()),
-                epsilon=accountant.epsilon(privacy.delta),
+                train_loss=float(watch.losses[row][heard[row]].mean()),
+                epsilon=math.nan if skipped else plan.promise.spent(ledgers[row]),
                 noise_var=float(noise_var[row, t]),
                 combiner_norm=math.nan if plan.norm is None else float(plan.norm[row, t]),
                 minimum_norm=math.nan if plan.minimum is None else float(plan.minimum[row, t]),
-                update_norm=float(watch.norms[row].mean()),
+                update_norm=float(watch.norms[row][heard[row]].mean()),
                 clipped_fraction=float(over) if plan.scheme.clips else 0.0,
                 max_power_w=math.nan if sent is None else float(sent.power_w[row].max()),
-                misalignment=0.0 if sent is None else float((1.0 - sent.gains[row]).abs().square().sum()),
+                misalignment=0.0 if sent is None else float((1.0 - sent.gains[row][heard[row]]).abs().square().sum()),
             )
         )
     return records

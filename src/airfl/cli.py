@@ -57,6 +57,9 @@ def run(
     scheme: Annotated[list[str] | None, typer.Option(help="Run this scheme; may be repeated.")] = None,
     trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
     out: Annotated[str | None, typer.Option(help="Output folder; default runs/NAME-TIME.")] = None,
+    accountant: Annotated[
+        str | None, typer.Option(help="Who books the budget; auto: the tightest that is proven for the run.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     as_json: Json = False,
@@ -69,7 +72,12 @@ def run(
     from airfl.report.console import RunProgress, print_result
 
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
-    flags = {"scheme.names": scheme, "system.trials": trials, "engine.device": device}
+    flags = {
+        "scheme.names": scheme,
+        "system.trials": trials,
+        "privacy.accountant": accountant,
+        "engine.device": device,
+    }
     overrides.update({key: value for key, value in flags.items() if value is not None})
     config = configuration.read(source, overrides)
     folder = runs.prepare_folder(out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}", force)
@@ -96,20 +104,39 @@ def epsilon(
     noise_var: Annotated[float | None, typer.Option(help="v, noise variance per real coordinate of the sum.")] = None,
     rounds: Annotated[int | None, typer.Option(help="T.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ; default: the ledger's own, else 1e-5.")] = None,
-    participation: Annotated[float, typer.Option(help="r; below 1: K of n are drawn each round.")] = 1.0,
+    participation: Annotated[float, typer.Option(help="r; below 1: devices are drawn each round.")] = 1.0,
+    poisson: Annotated[bool, typer.Option("--poisson", help="Each device by its own coin; else K of n.")] = False,
+    devices: Annotated[int, typer.Option(help="n; only a domain's bound needs it.")] = 1,
+    diameter: Annotated[
+        list[float] | None, typer.Option(help="D of an enforced domain; may be repeated for --out.")
+    ] = None,
+    smoothness: Annotated[float | None, typer.Option(help="L, an assumption that you state; goes with D.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="η; goes with D.")] = 0.005,
+    local_steps: Annotated[int, typer.Option(help="Q; goes with D.")] = 1,
+    gradient_var: Annotated[float | None, typer.Option(help="Estimated mini-batch variance, for park2023.")] = None,
+    received_snr: Annotated[
+        float | None, typer.Option(help="c²·max‖h s‖²/σ², what all antennas hear of one device; for the base station.")
+    ] = None,
     neighbours: Annotated[str | None, typer.Option(help="add-remove or replace; default: as the run.")] = None,
-    observer: Annotated[str, typer.Option(help="model, models or base-station.")] = "model",
+    observer: Annotated[
+        str | None, typer.Option(help="model, models or base-station; default: each accountant's own.")
+    ] = None,
     accountant: Annotated[str, typer.Option(help="A name, or all.")] = "all",
     ledger: Annotated[str | None, typer.Option(help="ledger.json of a finished run, in place of c, v and T.")] = None,
     scheme: Annotated[str | None, typer.Option(help="Which scheme of the ledger file; default: airfl-dp.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for a figure of ε against T (what-if only).")] = None,
     as_json: Json = False,
 ) -> None:
     """What ε does this noise give? For a what-if question or a finished run's ledger."""
     from airfl import privacy, runs
     from airfl.errors import InputError
-    from airfl.report.console import print_epsilon
+    from airfl.privacy.whatif import default_neighbours
+    from airfl.report.console import Steps, print_epsilon
 
+    question = None
     if ledger is not None:
+        if out is not None:
+            raise InputError("--out draws a what-if question; with --ledger, look at the run's own report")
         found = runs.read_ledgers(ledger)
         scheme, ledgers = found.of(scheme)
         delta, neighbours = delta if delta is not None else found.delta, neighbours or found.neighbours
@@ -121,12 +148,102 @@ def epsilon(
         ]
         if clip_norm is None or noise_var is None or rounds is None:
             raise InputError(f"{', '.join(missing)} missing; give --clip-norm, --noise-var and --rounds, or --ledger")
-        ledgers = [privacy.what_if_ledger(clip_norm, noise_var, rounds, participation)]
-    answers = privacy.compare(ledgers, 1e-5 if delta is None else delta, neighbours, observer, accountant)
+        question = privacy.WhatIf(
+            clip_norm,
+            noise_var,
+            rounds,
+            participation,
+            poisson,
+            devices,
+            diameter[0] if diameter else None,
+            smoothness,
+            learning_rate,
+            local_steps,
+            gradient_var,
+            received_snr,
+        )
+        ledgers = [question.ledger()]
+    delta = 1e-5 if delta is None else delta
+    answers = privacy.compare(ledgers, delta, neighbours, observer, accountant)
+    if out is not None and question is not None:
+        from airfl.report.figures import draw_privacy_curves
+
+        folder, points = runs.prepare_folder(out, force=True), 25
+        relation = neighbours or default_neighbours(ledgers[0])
+        with Steps("curves", points) as steps:
+            curves = runs.privacy_curves(
+                question,
+                diameter or [],
+                delta,
+                relation,  # type: ignore[arg-type]
+                points=points,
+                advance=steps.advance,
+            )
+        draw_privacy_curves(curves, delta, folder)
     if as_json:
         print(json.dumps({"scheme": scheme, "accountants": answers}, allow_nan=False))
     else:
         print_epsilon(answers)
+
+
+@app.command()
+def audit(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[PRESET|FILE]", help="What to train; or give --mu for a known mechanism.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
+    ] = None,
+    scheme: Annotated[str | None, typer.Option(help="Which scheme; default: the first that keeps a budget.")] = None,
+    repetitions: Annotated[int | None, typer.Option(help="Trainings with, and as many without, the canary.")] = None,
+    one_run: Annotated[bool, typer.Option("--one-run", help="One training with many canaries instead.")] = False,
+    canaries: Annotated[int | None, typer.Option(help="Canary devices of --one-run; default: half of them.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Audit one linear round with this μ: a check of the audit.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ; default: the configuration's.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
+    out: Annotated[str | None, typer.Option(help="Folder for a figure.")] = None,
+    as_json: Json = False,
+) -> None:
+    """How much does the mechanism leak at least? Trains with and without a canary device, many times."""
+    from airfl import config as configuration
+    from airfl import runs
+    from airfl.errors import InputError
+    from airfl.report.console import Steps, print_audit
+    from airfl.report.figures import draw_audit
+    from airfl.schemes import SCHEMES
+
+    if (source is None) == (mu is None):
+        raise InputError("give a preset or file to train, or --mu for a mechanism that is known; one of the two")
+    if one_run and repetitions is not None:
+        raise InputError("--one-run trains once; leave out --repetitions, or --one-run")
+    if canaries is not None and not one_run:
+        raise InputError("--canaries goes with --one-run")
+    folder = None if out is None else runs.prepare_folder(out, force=True)
+    if mu is not None:
+        count = 1_000_000 if repetitions is None else repetitions
+        found = runs.audit_linear(mu, count, 1e-5 if delta is None else delta, confidence)
+    else:
+        overrides = dict(configuration.parse_override(text) for text in settings or [])
+        config = configuration.read(source or "", overrides)
+        names = [name for name in config.scheme.names if SCHEMES[name].keeps_budget] or list(config.scheme.names)
+        name = scheme or names[0]
+        count = 1000 if repetitions is None else repetitions
+        with Steps("audit", config.system.rounds * (2 if one_run else 2 * count)) as steps:
+            if one_run:
+                found = runs.audit_one_run(
+                    config, name, canaries, delta=delta, confidence=confidence, advance=steps.advance
+                )
+            else:
+                found = runs.audit_run(config, name, count, delta=delta, confidence=confidence, advance=steps.advance)
+    if folder is not None:
+        draw_audit(found, folder)
+    if as_json:
+        print(json.dumps(found.summary, allow_nan=False))
+    else:
+        print_audit(found, folder)
+    refuted = found.summary["refuted_proofs"]
+    if refuted:
+        _fail(f"the audit refutes {', '.join(refuted)}: more leaks than was booked", EXIT_FAILED)
 
 
 @app.command()

@@ -20,7 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from airfl.errors import InputError
 
-SchemeName = Literal["fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online"]
+SchemeName = Literal[
+    "fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020"
+]
+AccountantName = Literal["auto", "gaussian", "sampled", "convergent", "paper", "koda2020", "liu2020", "park2023"]
+#: Schemes without a radio link, and those that ask for a privacy budget.
+IDEAL_SCHEMES = ("fedavg", "fedavg-clip")
+BUDGET_SCHEMES = ("airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020")
 
 
 class Section(BaseModel):
@@ -46,12 +52,25 @@ class System(Section):
     num_devices: int = Field(50, ge=1, description="n")
     num_antennas: int = Field(100, ge=1, description="m, at the base station")
     participation: float = Field(1.0, gt=0, le=1, description="r; K = r·n devices are drawn each round")
+    sampling: Literal["fixed", "poisson"] = Field(
+        "fixed", description="fixed: exactly K of n; poisson: each device by its own coin, K on average"
+    )
     rounds: int = Field(50, ge=1, description="T")
 
     @property
     def num_active(self) -> int:
-        """K, the number of devices that transmit in a round."""
+        """K, the number of devices that transmit in a round; on average, and rounded, with Poisson sampling."""
         return max(1, round(self.participation * self.num_devices))
+
+    @property
+    def is_poisson(self) -> bool:
+        """Whether the number of active devices varies from round to round."""
+        return self.sampling == "poisson" and self.participation < 1.0
+
+    @property
+    def everyone(self) -> bool:
+        """Whether all devices take part in every round."""
+        return not self.is_poisson and self.num_active == self.num_devices
 
 
 class Learning(Section):
@@ -142,10 +161,16 @@ class Privacy(Section):
     epsilon_tilde: float | None = Field(None, ge=1e-12, le=1e6, description="ε / √d")
     delta: float = Field(1e-5, ge=1e-200, lt=1)
     neighbours: Literal["auto", "add-remove", "replace"] = Field(
-        "auto", description="auto: replace when K of n are drawn, else add-remove"
+        "auto", description="auto: replace when exactly K of n are drawn, else add-remove"
     )
-    accountant: Literal["gaussian", "paper"] = Field("gaussian", description="Who books the budget.")
+    accountant: AccountantName = Field(
+        "auto", description="Who books the budget; auto: the tightest of those that are proven for the run"
+    )
     smoothness: float | None = Field(None, gt=0, description="L, an assumption that you state")
+    estimate_gradient_noise: bool = Field(
+        False,
+        description="book how far updates spread, for park2023; it depends on the data, and that is not accounted for",
+    )
 
     pairs: ClassVar = (("epsilon", "epsilon_tilde"),)
 
@@ -170,6 +195,9 @@ class SchemeSection(Section):
         "law", description="what airfl-dp-online knows of the channels to come"
     )
     prediction_correlation: float = Field(0.9, ge=0, le=1, description="ρ of noisy predictions")
+    contraction: float = Field(
+        0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
+    )
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
 
@@ -205,8 +233,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
-        needs_air = any(name.startswith("airfl") for name in self.scheme.names)
-        columns = self.system.num_devices if self.scheme.combiner_columns == "all" else self.system.num_active
+        needs_air = any(name not in IDEAL_SCHEMES for name in self.scheme.names)
+        served_all = self.scheme.combiner_columns == "all" or self.system.is_poisson
+        columns = self.system.num_devices if served_all else self.system.num_active
         limited = self.scheme.combiner in ("zero-forcing", "coordinate")
         if needs_air and limited and columns > self.system.num_antennas:
             raise ValueError(
@@ -214,7 +243,16 @@ class Config(Section):
                 f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `multicast`, "
                 "lower `system.participation` or add antennas"
             )
-        private = [name for name in self.scheme.names if name.startswith("airfl-dp")]
+        if self.system.is_poisson and self.scheme.selection != "all":
+            raise ValueError('`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices')
+        if "airfl-an" in self.scheme.names and self.channel.csi_error > 0:
+            raise ValueError("scheme `airfl-an` needs exact channel knowledge; set `channel.csi_error` = 0")
+        if self.privacy.accountant == "convergent" and None in (self.learning.domain_diameter, self.privacy.smoothness):
+            raise ValueError(
+                "accountant `convergent` needs an enforced domain and a stated smoothness; give "
+                "`learning.domain_diameter` and `privacy.smoothness`"
+            )
+        private = [name for name in self.scheme.names if name in BUDGET_SCHEMES]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             raise ValueError(f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
         return self
@@ -223,7 +261,7 @@ class Config(Section):
     def neighbours(self) -> Literal["add-remove", "replace"]:
         """The neighbouring relation after resolving ``auto``."""
         if self.privacy.neighbours == "auto":
-            return "replace" if self.system.num_active < self.system.num_devices else "add-remove"
+            return "add-remove" if self.system.everyone or self.system.is_poisson else "replace"
         return self.privacy.neighbours
 
     def replace(self, overrides: Mapping[str, Any] | None = None, /, **sections: Mapping[str, Any] | str) -> Config:

@@ -27,6 +27,8 @@ Purpose = Literal[
     "batches",
     "receiver-noise",
     "antenna-noise",
+    "device-noise",
+    "canaries",
 ]
 
 

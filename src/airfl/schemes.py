@@ -9,6 +9,7 @@ import torch
 
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.privacy import Budget, Observer, smallest
 from airfl.randomness import stream
 from airfl.transceiver import (
     KnownLaw,
@@ -31,7 +32,9 @@ class Outlook:
     Attributes:
         minimum: π_t, the least norm that the power limit allows, [trials, T].
         weights: a_t of the budget Σ a_t/q_t² ≤ A, the squared gain bounds, [trials, T].
-        budget: A; None without a privacy budget.
+        budget: what the promise lets it spend; None without one.
+        spent: ε of one trial whose rounds have norms q, [T], and gain bounds √a; for accountants that have no A.
+        epsilon: the promised ε; None without one.
         law: count -> draws of π/√a from the fading law that are not the run's own, [trials, count].
         last_factors: B of P3 for each trial, where a domain is enforced and the accountant's bound uses it; else None.
         config: the run.
@@ -40,17 +43,23 @@ class Outlook:
 
     minimum: torch.Tensor
     weights: torch.Tensor
-    budget: float | None
+    budget: Budget | None
+    spent: Callable[[torch.Tensor, torch.Tensor], float]
+    epsilon: float | None
     law: Callable[[int], torch.Tensor]
     last_factors: tuple[float, ...] | None
     config: Config
     trials: tuple[int, ...]
 
-    def require_budget(self) -> float:
-        """A, or a clear word that there is none."""
+    def require_budget(self) -> Budget:
+        """The budget, or a clear word that there is none."""
         if self.budget is None:
             raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
         return self.budget
+
+    def at_floor(self, floor: float) -> torch.Tensor:
+        """q_t = max(π_t, floor·√a_t)."""
+        return torch.maximum(self.minimum, floor * self.weights.sqrt())
 
 
 #: Chooses q_t ≥ π_t, [trials, T].
@@ -65,6 +74,9 @@ class Scheme:
         clips: whether devices clip their updates.
         norms: how the combiner's norm follows from the minimum π_t and the budget; None: ideal, noiseless channel.
         keeps_budget: whether the scheme promises to stay within the privacy budget.
+        accountant: by whose arithmetic, where the scheme fixes it; else as configured.
+        observer: whom the promise is about.
+        artificial: whether devices add noise of their own until the promise is kept.
     """
 
     name: str
@@ -73,6 +85,9 @@ class Scheme:
     clips: bool
     norms: NormPolicy | None
     keeps_budget: bool = False
+    accountant: str | None = None
+    observer: Observer = "model"
+    artificial: bool = False
 
 
 def _least_noise(outlook: Outlook) -> torch.Tensor:
@@ -81,15 +96,53 @@ def _least_noise(outlook: Outlook) -> torch.Tensor:
 
 def _within_budget(outlook: Outlook) -> torch.Tensor:
     budget = outlook.require_budget()
-    if outlook.last_factors is None:
-        return allocate(outlook.minimum, budget, outlook.weights)
-    pairs = zip(outlook.minimum, outlook.last_factors, strict=True)
-    return torch.stack([allocate_finite_domain(row, budget, factor) for row, factor in pairs])
+    if outlook.last_factors is not None and budget.total is not None:
+        pairs = zip(outlook.minimum, outlook.last_factors, strict=True)
+        return torch.stack([allocate_finite_domain(row, budget.total, factor) for row, factor in pairs])
+    if budget.total is not None:
+        return allocate(outlook.minimum, budget.total, outlook.weights)
+    lifted = outlook.at_floor(budget.floor)
+    for index, (row, weights) in enumerate(zip(outlook.minimum, outlook.weights, strict=True)):
+        if bool((row > budget.floor * weights.sqrt()).any()):  # noisier rounds let the others be less so
+            lifted[index] = _smallest_floor(outlook, row, weights, budget.floor)
+    return lifted
+
+
+def _smallest_floor(outlook: Outlook, minimum: torch.Tensor, weights: torch.Tensor, start: float) -> torch.Tensor:
+    """q_t = max(π_t, m√a_t) with the smallest m that keeps the promise, for accountants that have no A."""
+    epsilon = outlook.epsilon or 0.0
+    if outlook.spent(minimum, weights) <= epsilon:
+        return minimum
+
+    def norms(floor: float) -> torch.Tensor:
+        return torch.maximum(minimum, floor * weights.sqrt())
+
+    return norms(smallest(lambda floor: outlook.spent(norms(floor), weights), epsilon, start))
+
+
+def _every_round_alone(outlook: Outlook) -> torch.Tensor:
+    return outlook.at_floor(outlook.require_budget().floor)
+
+
+def _adaptive(outlook: Outlook) -> torch.Tensor:
+    """Minimise Σ ω_t q_t² within the budget, ω_t = ρ^(T−1−t): noise of early rounds is forgotten, so it may be larger.
+
+    With p = q√ω it is the plain allocation with weights ωa.
+    """
+    total = outlook.require_budget().total
+    assert total is not None
+    rounds = outlook.minimum.shape[-1]
+    age = torch.arange(rounds - 1, -1, -1, dtype=torch.float64)
+    omega = outlook.config.scheme.contraction**age
+    scaled = allocate(outlook.minimum * omega.sqrt(), total, outlook.weights * omega) / omega.sqrt()
+    return torch.maximum(scaled, outlook.minimum)  # rounding may leave it an ulp below
 
 
 def _online(outlook: Outlook) -> torch.Tensor:
     """Causal: in round t only π_0..π_t are known, and what ``scheme.online`` says about the future."""
-    scheme, budget = outlook.config.scheme, outlook.require_budget()
+    scheme, budget = outlook.config.scheme, outlook.require_budget().total
+    if budget is None:  # the common floor needs no look ahead
+        return outlook.at_floor(outlook.require_budget().floor)
     # With p = π/√a the weighted budget is the plain one.
     root = outlook.weights.sqrt()
     minimum = outlook.minimum / root
@@ -132,6 +185,35 @@ SCHEMES: dict[str, Scheme] = {
             True,
             _online,
             keeps_budget=True,
+        ),
+        Scheme(
+            "airfl-an",
+            "AirFL with artificial noise",
+            "Devices add noise until even the base station is kept to the budget: the price of distrusting it.",
+            True,
+            _least_noise,
+            keeps_budget=True,
+            accountant="gaussian",
+            observer="base-station",
+            artificial=True,
+        ),
+        Scheme(
+            "liu2020",
+            "Adaptive power (Liu 2020)",
+            "Prior work: the budget of Liu & Simeone, spent late because noise of early rounds is forgotten.",
+            True,
+            _adaptive,
+            keeps_budget=True,
+            accountant="liu2020",
+        ),
+        Scheme(
+            "koda2020",
+            "Per-round budget (Koda 2020)",
+            "Prior work: every round alone keeps the budget; all rounds together do not.",
+            True,
+            _every_round_alone,
+            keeps_budget=True,
+            accountant="koda2020",
         ),
     )
 }

@@ -5,20 +5,24 @@ draw -> design -> train -> clip -> air -> update -> ledger, for all trials of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from airfl.air import EquivalentUplink, SignalUplink, Uplink
-from airfl.bookkeeping import RoundRecord, Watch, book_round, record_round, update_factor
+from airfl.bookkeeping import RoundRecord, Watch, book_round, gradient_variance, record_round, update_factor
 from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip
 from airfl.errors import DivergedError, InputError
 from airfl.planning import RadioPlan, plan_rounds
-from airfl.privacy import Ledger, release
+from airfl.privacy import Ledger
 from airfl.schemes import SCHEMES, Scheme
+from airfl.transceiver import Transmission
+
+#: Replaces updates that are about to be sent.
+Intervention = Callable[[UpdateBlock], UpdateBlock]
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,33 @@ class Simulation:
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
         """Run one round: the state after it, and one record per trial."""
+        after, watch, sent = self.advance(state)
+        last = after.round == self.config.system.rounds
+        tested = self.task.evaluate(after.models) if last or after.round % self.config.engine.eval_every == 0 else None
+        return after, record_round(self.config, self.plan, state.round, after.ledgers, watch, sent, tested)
+
+    def advance(self, state: State, intervene: Intervention | None = None) -> tuple[State, Watch, Transmission | None]:
+        """The round itself: the state after it, what was seen of the updates, and what was sent.
+
+        Args:
+            intervene: replaces clipped updates before they are sent; an audit plants its canaries here.
+        """
         t, task, plan = state.round, self.task, self.plan
         reception, sent = plan.reception(t)  # draw and design
-        batches = task.batches(t, plan.active[:, t])
+        active = plan.active_in(t)
+        batches = task.batches(t, active)
         updates = self.engine.train(state.models, batches, task.inputs, task.labels, self.config.learning.learning_rate)
-        watch = Watch(*plan.active[:, t].shape)
-        estimate = self.uplink.receive(self._clip(updates, watch), plan.dim, reception)
+        watch = Watch(*active.shape)
+        clipped = self._clip(updates, watch)
+        if intervene is not None:
+            clipped = map(intervene, clipped)
+        estimate = self.uplink.receive(clipped, plan.dim, reception)
         models = self._project(state.models - update_factor(self.config, plan) * estimate)
         # Booked before anything else can go wrong: what was sent was heard.
-        events = book_round(self.config, plan, t, reception.gains, sent, task.max_local_steps)
+        spread = None
+        if self.config.privacy.estimate_gradient_noise:
+            spread = gradient_variance(plan, t, watch, estimate)
+        events = book_round(self.config, plan, t, reception.gains, sent, task.max_local_steps, spread)
         ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
         after = State(t + 1, models, ledgers)
         if not bool(torch.isfinite(models).all() and torch.isfinite(watch.losses).all()):
@@ -65,9 +87,7 @@ class Simulation:
                 "`learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
                 after,
             )
-        last = t + 1 == self.config.system.rounds
-        tested = task.evaluate(models) if last or (t + 1) % self.config.engine.eval_every == 0 else None
-        return after, record_round(self.config, plan, t, ledgers, watch, sent, tested)
+        return after, watch, sent
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
         """Run the rounds that are left, yielding after each. ``release`` comes before a final model is handed on."""
@@ -78,10 +98,8 @@ class Simulation:
 
     def release(self, state: State) -> torch.Tensor:
         """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
-        privacy, epsilon = self.config.privacy, self.config.privacy.epsilon_for(self.plan.dim)
-        if self.scheme.keeps_budget and epsilon is not None:
-            for ledger in state.ledgers:
-                release(ledger, privacy.accountant, self.config.neighbours, epsilon, privacy.delta)
+        for ledger in state.ledgers:
+            self.plan.promise.check(ledger)
         return state.models
 
     def _clip(self, blocks: Iterator[UpdateBlock], watch: Watch) -> Iterator[UpdateBlock]:

@@ -14,9 +14,10 @@ from airfl.randomness import normal_like, stream
 
 @dataclass(frozen=True)
 class EquivalentUplink:
-    """Δ̂ = Σ_i Re(g_i) Δ̄_i + N(0, v I_d), with gains g_i = wᴴ h_i s_i and v = ‖w‖² σ²/2.
+    """Δ̂ = Σ_i Re(g_i) Δ̄_i + N(0, v I_d), with gains g_i = wᴴ h_i s_i and v the variance of the whole noise.
 
-    The same law as the signal-level uplink: Re(wᴴ n_j) is N(0, ‖w‖² σ²/2), independent over symbols.
+    The same law as the signal-level uplink: Re(wᴴ n_j) is N(0, ‖w‖² σ²/2), independent over symbols, and so
+    is what devices add themselves.
     """
 
     seed: int
@@ -27,12 +28,7 @@ class EquivalentUplink:
         gains = reception.gains.real.to(torch.float32)
         total: torch.Tensor | None = None
         for block in blocks:
-            # A small matrix product rather than scattered additions: the same order of summation every time.
-            mix = torch.zeros(len(self.trials), len(block.trial), device=block.updates.device)
-            mix[block.trial, torch.arange(len(block.trial), device=mix.device)] = gains.to(mix.device)[
-                block.trial, block.slot
-            ]
-            part = mix @ block.updates
+            part = _sums(block, gains.to(block.updates.device))
             total = part if total is None else total + part
         assert total is not None
         for row, trial in enumerate(self.trials):
@@ -41,3 +37,14 @@ class EquivalentUplink:
                 generator = stream(self.seed, "receiver-noise", trial, reception.round_index)
                 total[row] += normal_like(generator, dim, total.device) * variance**0.5
         return total
+
+
+def _sums(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
+    """Σ g_i Δ̄_i over the block's replicas of each trial, [trials, d]; added up in the same order every time."""
+    weights = gains[block.trial, block.slot]
+    if block.updates.is_cuda:  # scattered additions there come in any order; a small matrix product does not
+        mix = torch.zeros(len(gains), len(weights), device=weights.device)
+        mix[block.trial, torch.arange(len(weights), device=mix.device)] = weights
+        return mix @ block.updates
+    sums = torch.zeros(len(gains), block.updates.shape[1])
+    return sums.index_add_(0, block.trial, weights.unsqueeze(1) * block.updates)

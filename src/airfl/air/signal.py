@@ -10,7 +10,7 @@ import torch
 
 from airfl.air.uplink import Reception
 from airfl.devices.engine import UpdateBlock
-from airfl.randomness import complex_normal, stream
+from airfl.randomness import Purpose, complex_normal, stream
 
 #: Symbols whose noise is drawn from one keyed stream; fixed, so that the draw does not depend on the chunk size.
 NOISE_BLOCK = 2048
@@ -49,19 +49,24 @@ class SignalUplink:
         parts = []
         for start in range(0, sent.shape[1], size):
             symbols = sent[:, start : start + size].to(torch.complex128)
+            if reception.artificial is not None and float(reception.artificial[row]) > 0:
+                root = float(reception.artificial[row]) ** 0.5
+                symbols += root * self._unit_noise("device-noise", row, start, symbols.shape, reception)
             received = paths @ symbols
-            received += self._noise(row, start, received.shape, reception)
+            unit = self._unit_noise("antenna-noise", row, start, received.shape, reception)
+            received += reception.noise_power**0.5 * unit
             parts.append((combiner.conj() @ received).real)
         return torch.cat(parts).to(torch.float32)
 
-    def _noise(self, row: int, start: int, shape: torch.Size, reception: Reception) -> torch.Tensor:
+    def _unit_noise(
+        self, purpose: Purpose, row: int, start: int, shape: torch.Size, reception: Reception
+    ) -> torch.Tensor:
+        """CN(0, 1) for every antenna or device and symbol of a chunk."""
         first, count = start // NOISE_BLOCK, -(-shape[1] // NOISE_BLOCK)
         draws = [
             complex_normal(
-                stream(self.seed, "antenna-noise", self.trials[row], reception.round_index, number),
-                (shape[0], NOISE_BLOCK),
+                stream(self.seed, purpose, self.trials[row], reception.round_index, number), (shape[0], NOISE_BLOCK)
             )
             for number in range(first, first + count)
         ]
-        unit = torch.from_numpy(np.concatenate(draws, axis=1)[:, : shape[1]])
-        return unit.mul_(reception.noise_power**0.5)
+        return torch.from_numpy(np.concatenate(draws, axis=1)[:, : shape[1]])

@@ -18,11 +18,12 @@ class Reception:
     Attributes:
         round_index: t.
         gains: wᴴ h_i s_i, [trials, K], complex128.
-        noise_var: v = ‖w‖² σ²/2, the noise variance per real coordinate, [trials], float64.
+        noise_var: v = ‖w‖² σ²/2 + ν Σ|gain_i|²/2, the noise variance per real coordinate, [trials], float64.
         noise_power: σ², whole complex power per antenna.
         channels: h_i of the active devices, [trials, K, m], complex128; None over an ideal channel.
         tx_scaling: s_i, [trials, K], complex128; None over an ideal channel.
         combiner: w, [trials, m], complex128; None over an ideal channel.
+        artificial: ν, power of the complex noise that devices add to every entry they send, [trials]; None without.
     """
 
     round_index: int
@@ -32,6 +33,7 @@ class Reception:
     channels: torch.Tensor | None = None
     tx_scaling: torch.Tensor | None = None
     combiner: torch.Tensor | None = None
+    artificial: torch.Tensor | None = None
 
 
 class Uplink(Protocol):

@@ -22,6 +22,8 @@ class Link:
         trials: trial numbers this object answers for, in order.
         distances_m: [trials, devices]; None for measured traces.
         noise_power: σ², the whole complex power per antenna, watts.
+        participation_keys: what the draws of active devices are keyed with; default the trials. An audit repeats one
+            trial with new draws.
     """
 
     config: Config
@@ -32,6 +34,7 @@ class Link:
     _direct: np.ndarray | None = field(repr=False)
     _roots: tuple[np.ndarray | None, np.ndarray | None] = field(repr=False)
     _trace: np.ndarray | None = field(repr=False)
+    participation_keys: tuple[int, ...] | None = None
 
     def weakest_path_gain(self, index: int) -> float:
         """Λ_min, what the paper's worst-case SNR P·Λ_min/σ² refers to: the path gain at the cell edge.
@@ -81,25 +84,25 @@ class Link:
         )
 
     def active(self, rounds: Sequence[int]) -> np.ndarray:
-        """Who transmits: sorted indices of the K active devices, shape [trials, rounds, K].
+        """Who transmits: sorted numbers of the active devices, shape [trials, rounds, K].
 
-        K of n are drawn uniformly without replacement, afresh in every round.
+        Fixed: K of n are drawn uniformly without replacement, afresh in every round. Poisson: every device by its own
+        coin; rows are n wide and filled up with −1.
         """
         system = self.config.system
-        n, k = system.num_devices, system.num_active
-        if k == n:
+        if system.everyone:
+            n = system.num_devices
             return np.broadcast_to(np.arange(n), (len(self.trials), len(rounds), n)).copy()
-        return np.stack(
-            [
-                np.stack(
-                    [
-                        np.sort(stream(system.seed, "participation", trial, t).choice(n, k, replace=False))
-                        for t in rounds
-                    ]
-                )
-                for trial in self.trials
-            ]
-        )
+        keys = self.trials if self.participation_keys is None else self.participation_keys
+        return np.stack([np.stack([self._participants(key, t) for t in rounds]) for key in keys])
+
+    def _participants(self, key: int, round_index: int) -> np.ndarray:
+        system = self.config.system
+        generator = stream(system.seed, "participation", key, round_index)
+        if not system.is_poisson:
+            return np.sort(generator.choice(system.num_devices, system.num_active, replace=False))
+        heads = np.flatnonzero(generator.random(system.num_devices) < system.participation)
+        return np.pad(heads, (0, system.num_devices - len(heads)), constant_values=-1)
 
     def _draw(self, index: int, round_index: int) -> np.ndarray:
         trial = self.trials[index]

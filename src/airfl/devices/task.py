@@ -42,8 +42,8 @@ class Task:
     def initial_models(self) -> torch.Tensor:
         """θ⁰, [trials, d]."""
         seed = self.config.system.seed
-        first = [self.spec.initial(torch_seed(seed, "model-init", trial)) for trial in self.trials]
-        return torch.stack(first).to(self.inputs.device)
+        first = {trial: self.spec.initial(torch_seed(seed, "model-init", trial)) for trial in set(self.trials)}
+        return torch.stack([first[trial] for trial in self.trials]).to(self.inputs.device)
 
     def batches(self, round_index: int, active: np.ndarray) -> torch.Tensor:
         """Sample numbers of every local step, [trials, K, steps, batch]; −1 where a device has fewer.
@@ -51,7 +51,11 @@ class Task:
         Each epoch goes once through a device's samples in a fresh random order. Orders are drawn for all devices at
         once, so a device's order does not depend on who else is active.
         """
-        made = [self._trial_batches(i, round_index, active[i]) for i in range(len(self.trials))]
+        done: dict[tuple[int, bytes], np.ndarray] = {}  # rows may repeat a trial, as audits do
+        for i, trial in enumerate(self.trials):
+            if (trial, active[i].tobytes()) not in done:
+                done[trial, active[i].tobytes()] = self._trial_batches(i, round_index, active[i])
+        made = [done[trial, row.tobytes()] for trial, row in zip(self.trials, active, strict=True)]
         steps = max(part.shape[1] for part in made)
         padded = [np.pad(p, ((0, 0), (0, steps - p.shape[1]), (0, 0)), constant_values=-1) for p in made]
         return torch.from_numpy(np.stack(padded)).to(self.inputs.device)
@@ -79,6 +83,11 @@ class Task:
     def _trial_batches(self, index: int, round_index: int, active: np.ndarray) -> np.ndarray:
         learning, partition = self.config.learning, self.partitions[index]
         generator = stream(self.config.system.seed, "batches", self.trials[index], round_index)
+        if (active < 0).any():  # places where nobody takes part train nothing
+            present = self._trial_batches(index, round_index, active[active >= 0])
+            steps = np.full((len(active), *present.shape[1:]), -1, dtype=present.dtype)
+            steps[active >= 0] = present
+            return steps
         sizes, longest = partition.sizes[active], int(partition.sizes.max())
         batch = learning.batch_size
         per_epoch = self._steps_per_epoch(longest)
@@ -130,12 +139,13 @@ def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
     """Deal the samples to the devices of each trial, and build the model."""
     system, learning, dataset = config.system, config.learning, samples.dataset
     spec = build_model(learning.model, dataset.input_shape, dataset.num_classes)
-    partitions = tuple(
-        make_partition(
+    dealt = {
+        trial: make_partition(
             dataset.labels, dataset.num_train, system.num_devices, learning, stream(system.seed, "partition", trial)
         )
-        for trial in trials
-    )
+        for trial in set(trials)
+    }
+    partitions = tuple(dealt[trial] for trial in trials)
     smallest = min(int(partition.sizes.min()) for partition in partitions)
     if learning.drop_last and smallest < learning.batch_size:
         raise InputError(

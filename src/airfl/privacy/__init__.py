@@ -1,33 +1,52 @@
 """What was released, to whom, and how ε follows from it. Imports nothing else of the package."""
 
-from airfl.privacy.accountant import ACCOUNTANTS, OBSERVERS, Accountant, make_accountant
-from airfl.privacy.events import NEIGHBOURS, Domain, Neighbours, Observer, PrivacyError, RoundEvent, Sampling
+from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant
+from airfl.privacy.adapter import LedgerAccountant
+from airfl.privacy.budget import Budget, smallest
+from airfl.privacy.dp_event import to_dp_event
+from airfl.privacy.events import (
+    NEIGHBOURS,
+    OBSERVERS,
+    Domain,
+    Neighbours,
+    NoiseSource,
+    Observer,
+    PrivacyError,
+    RoundEvent,
+    Sampling,
+)
 from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon, gaussian_mu
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.paper import PaperAccountant
 from airfl.privacy.release import BudgetError, release
-from airfl.privacy.whatif import compare, what_if_ledger
+from airfl.privacy.whatif import WhatIf, compare, what_if_ledger
 
 __all__ = [
     "ACCOUNTANTS",
     "NEIGHBOURS",
     "OBSERVERS",
     "Accountant",
+    "Budget",
     "BudgetError",
     "Domain",
     "GaussianAccountant",
     "Ledger",
+    "LedgerAccountant",
     "Neighbours",
+    "NoiseSource",
     "Observer",
     "PaperAccountant",
     "PrivacyError",
     "RoundEvent",
     "Sampling",
+    "WhatIf",
     "compare",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_mu",
     "make_accountant",
     "release",
+    "smallest",
+    "to_dp_event",
     "what_if_ledger",
 ]

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from airfl.privacy.budget import Budget
+from airfl.privacy.convergent import ConvergentAccountant
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, require
 from airfl.privacy.gaussian import GaussianAccountant
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.paper import PaperAccountant
-
-OBSERVERS: tuple[Observer, ...] = ("model", "models", "base-station")
+from airfl.privacy.prior import Koda2020, Liu2020, Liu2024, Park2023
+from airfl.privacy.sampled import SampledAccountant
 
 
 class Accountant(Protocol):
-    """Reads a ledger for one relation of neighbours and one observer."""
+    """Reads a ledger for one relation of neighbours and one observer.
+
+    Some also answer ``rdp(alpha)``, the Rényi divergence of order α.
+
+    Attributes:
+        label: a few words for tables.
+        assumptions: one sentence on what its ε rests on.
+        observers: whom it says something about, its own first.
+        valid: whether its ε is a proven upper bound under those assumptions.
+    """
 
     name: ClassVar[str]
     label: ClassVar[str]
     assumptions: ClassVar[str]
     observers: ClassVar[tuple[Observer, ...]]
+    valid: ClassVar[bool]
+
+    def __init__(self, ledger: Ledger, neighbours: Neighbours, observer: Observer) -> None: ...
 
     def epsilon(self, delta: float) -> float:
         """ε at this δ; infinite where there is no protection."""
@@ -28,15 +42,26 @@ class Accountant(Protocol):
         """δ at this ε."""
         ...
 
-    @staticmethod
-    def budget(epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours) -> float:
-        """A, the largest Σ 1/q_t² that stays within (ε, δ)."""
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
+        """What T rounds like the template may spend within (ε, δ): A where there is one, and the floor of q_t."""
         ...
 
 
-ACCOUNTANTS: dict[str, type[GaussianAccountant] | type[PaperAccountant]] = {
-    "gaussian": GaussianAccountant,
-    "paper": PaperAccountant,
+ACCOUNTANTS: dict[str, type[Accountant]] = {
+    kind.name: kind
+    for kind in (
+        GaussianAccountant,
+        SampledAccountant,
+        ConvergentAccountant,
+        PaperAccountant,
+        Koda2020,
+        Liu2020,
+        Park2023,
+        Liu2024,
+    )
 }
 
 

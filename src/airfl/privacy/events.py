@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Neighbours = Literal["add-remove", "replace"]
 Observer = Literal["model", "models", "base-station"]
 SamplingLaw = Literal["all", "poisson", "without-replacement"]
 NoiseSource = Literal["none", "channel", "artificial", "channel+artificial"]
 
-NEIGHBOURS: tuple[Neighbours, ...] = ("add-remove", "replace")
+NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
+OBSERVERS: tuple[Observer, ...] = get_args(Observer)
+SAMPLING_LAWS: tuple[SamplingLaw, ...] = get_args(SamplingLaw)
+NOISE_SOURCES: tuple[NoiseSource, ...] = get_args(NoiseSource)
 
 
 class PrivacyError(ValueError):
@@ -34,6 +37,13 @@ def check_epsilon(epsilon: float) -> None:
     require(epsilon >= 0.0, f"`epsilon` must not be negative; got {epsilon}.")
 
 
+def _require_number(name: str, value: object, *, positive: bool = False) -> None:
+    """Refuse what is not a finite number that is at least zero, or above it."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    good = number and math.isfinite(value) and (value > 0 if positive else value >= 0)  # type: ignore[arg-type,operator]
+    require(good, f"`{name}` must be finite and {'positive' if positive else 'not negative'}; got {value!r}")
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How the devices of a round were chosen: the law, not the outcome.
@@ -49,7 +59,9 @@ class Sampling:
     num_active: float
 
     def __post_init__(self) -> None:
-        require(self.law in ("all", "poisson", "without-replacement"), f"unknown sampling law {self.law!r}")
+        require(self.law in SAMPLING_LAWS, f"unknown sampling law {self.law!r}")
+        _require_number("num_devices", self.num_devices)
+        _require_number("num_active", self.num_active)
         require(
             0 < self.num_active <= self.num_devices,
             f"a round needs 0 < K <= n; got K = {self.num_active}, n = {self.num_devices}",
@@ -79,6 +91,12 @@ class Domain:
     local_steps: int
     mean_gain: float
 
+    def __post_init__(self) -> None:
+        for name in ("diameter", "learning_rate", "local_steps", "mean_gain"):
+            _require_number(name, getattr(self, name), positive=name != "mean_gain")
+        if self.smoothness is not None:
+            _require_number("smoothness", self.smoothness, positive=True)
+
 
 @dataclass(frozen=True)
 class RoundEvent:
@@ -91,10 +109,15 @@ class RoundEvent:
         noise_var: v, noise variance per real coordinate of the received sum; 0 over an ideal channel.
         noise_source: where that noise comes from.
         noise_power: σ², whole complex power per antenna; None over an ideal channel.
-        received_norm: max_i ‖h_i s_i‖; None over an ideal channel.
+        received_norm: max_i √(σ² p_iᴴ C⁻¹ p_i), p_i = h_i s_i, with C the covariance of what covers it at the antennas:
+            max_i ‖h_i s_i‖ without artificial noise, where C = σ²I. None over an ideal channel.
         sampling: the sampling law.
         update_factor: η_g η / K, from received sum to model.
         domain: the enforced domain, if any.
+        device_norms: the same for every device by its number, 0 for one that was silent; None where it was not kept.
+        hides_participation: whether noise_var would have been the same whoever took part; sampling hides nothing else.
+        gradient_var: an estimate of the variance per coordinate that mini-batches add to the received sum; None if not
+            estimated. Only `park2023` looks at it.
     """
 
     round: int
@@ -107,16 +130,31 @@ class RoundEvent:
     sampling: Sampling
     update_factor: float
     domain: Domain | None = None
+    device_norms: tuple[float, ...] | None = None
+    hides_participation: bool = False
+    gradient_var: float | None = None
 
     def __post_init__(self) -> None:
+        require(isinstance(self.round, int) and self.round >= 0, f"`round` must be 0, 1, 2, ...; got {self.round!r}")
         # An infinite clip norm is how an unclipped scheme is booked: its sensitivity has no bound.
-        require(self.clip_norm > 0, f"`clip_norm` must be positive; got {self.clip_norm}")
+        if self.clip_norm != math.inf:
+            _require_number("clip_norm", self.clip_norm, positive=True)
         for name in ("gain_bound", "noise_var"):
-            value = getattr(self, name)
-            require(math.isfinite(value) and value >= 0, f"`{name}` must be finite and not negative; got {value}")
+            _require_number(name, getattr(self, name))
+        _require_number("update_factor", self.update_factor, positive=True)
         for name in ("noise_power", "received_norm"):
-            value = getattr(self, name)
-            require(value is None or (math.isfinite(value) and value > 0), f"`{name}` must be positive; got {value}")
+            if getattr(self, name) is not None:
+                _require_number(name, getattr(self, name), positive=True)
+        for value in (*(self.device_norms or ()), self.gradient_var or 0.0):
+            _require_number("device_norms and gradient_var", value)
+        require(
+            self.noise_source in NOISE_SOURCES,
+            f"`noise_source` must be one of {', '.join(NOISE_SOURCES)}; got {self.noise_source!r}",
+        )
+        require(
+            isinstance(self.hides_participation, bool),
+            f"`hides_participation` must be true or false; got {self.hides_participation!r}",
+        )
 
     def contribution(self, neighbours: Neighbours) -> float:
         """How far one device can move what is sent: c for add-remove (its update becomes zero), 2c for replace."""

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import optimize, special
 
+from airfl.privacy.budget import Budget, check_budget
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
 from airfl.privacy.ledger import Ledger
 
@@ -106,10 +107,11 @@ class GaussianAccountant:
     label: ClassVar[str] = "exact"
     assumptions: ClassVar[str] = (
         "Exact for an observer of every round's model when all devices take part; an upper bound for the final model "
-        "alone, for any sampling, and for the base station (the loudest device of each round). Nothing is assumed "
-        "about the loss."
+        "alone and for any sampling; for the base station the device that is heard best over the run counts. Nothing "
+        "is assumed about the loss."
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models", "base-station")
+    valid: ClassVar[bool] = True
 
     ledger: Ledger
     neighbours: Neighbours
@@ -118,7 +120,9 @@ class GaussianAccountant:
     @property
     def mu(self) -> float:
         """μ = √(Σ_t μ_t²) of all rounds together."""
-        return math.sqrt(math.fsum(self._squared(event) for event in self.ledger.events))
+        if self.observer == "base-station":
+            return base_station_mu(self.ledger, self.neighbours)
+        return math.sqrt(math.fsum(squared_ratios(self.ledger, self.neighbours)))
 
     def epsilon(self, delta: float) -> float:
         """ε at this δ."""
@@ -133,23 +137,47 @@ class GaussianAccountant:
         """Rényi divergence of order α: α μ²/2."""
         return 0.5 * alpha * self.mu**2
 
-    @staticmethod
-    def budget(epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours) -> float:
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
         """A = μ*²σ²/(2S²): the largest Σ 1/q_t² that stays within (ε, δ), with v_t = q_t² σ²/2.
 
         Args:
             template: a round of the run; its clip norm, gain bound and noise power count.
         """
-        assert template.noise_power is not None
+        noise_power = check_budget(epsilon, delta, template)
         # The noise variances are rounded once more before the ledger adds them up; stay below by more than that.
         spend = gaussian_mu(epsilon, delta) ** 2 * (1.0 - 1e-13)
-        return spend * template.noise_power / (2.0 * template.sensitivity(neighbours) ** 2)
+        return Budget.of_total(spend * noise_power / (2.0 * template.sensitivity(neighbours) ** 2), rounds)
 
-    def _squared(self, event: RoundEvent) -> float:
-        if self.observer == "base-station":
-            if event.noise_power is None or event.received_norm is None:
-                return math.inf
-            return 2.0 * event.contribution(self.neighbours) ** 2 * event.received_norm**2 / event.noise_power
-        if event.noise_var == 0.0:
-            return math.inf
-        return event.sensitivity(self.neighbours) ** 2 / event.noise_var
+
+def squared_ratios(ledger: Ledger, neighbours: Neighbours) -> np.ndarray:
+    """S_t²/v_t of every round, [T]; infinite without noise."""
+    if not ledger.events:
+        return np.zeros(0)
+    rows = [(e.clip_norm * e.gain_bound, e.noise_var) for e in ledger.events]
+    sensitivity, noise_var = np.array(rows, dtype=np.float64).T
+    scale = 1.0 if neighbours == "add-remove" else 4.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squared: np.ndarray = np.where(noise_var > 0.0, scale * sensitivity**2 / noise_var, np.inf)
+    return squared
+
+
+def base_station_mu(ledger: Ledger, neighbours: Neighbours) -> float:
+    """μ of the device that is heard best by who sees every antenna: μ_i² = Σ_t 2 c′² p_it²/σ_t² over its own rounds.
+
+    c′ = c or 2c; p_it is the device's entry in ``device_norms``. Where those were not kept, the loudest device of each
+    round counts, which is never less.
+    """
+    events = ledger.events
+    if any(event.noise_power is None or event.received_norm is None for event in events):
+        return math.inf
+    per_round = [2.0 * e.contribution(neighbours) ** 2 / (e.noise_power or 1.0) for e in events]
+    norms = [e.device_norms for e in events]
+    if events and None not in norms and len({len(row or ()) for row in norms}) == 1:
+        table = np.array(norms, dtype=np.float64)
+        return math.sqrt(max(math.fsum(column) for column in (np.array(per_round)[:, None] * table**2).T))
+    return math.sqrt(
+        math.fsum(scale * (e.received_norm or 0.0) ** 2 for scale, e in zip(per_round, events, strict=True))
+    )

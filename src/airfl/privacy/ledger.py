@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from airfl.privacy.events import Domain, PrivacyError, RoundEvent, Sampling, require
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ class Ledger:
         for event in self.events:
             row = asdict(event)
             row["clip_norm"] = event.clip_norm if math.isfinite(event.clip_norm) else None
+            row["device_norms"] = None if event.device_norms is None else list(event.device_norms)
             rows.append(row)
-        return {"version": VERSION, "events": rows}
+        return {"version": VERSION, "sha256": _checksum(rows), "events": rows}
 
     @staticmethod
     def from_mapping(data: Any) -> Ledger:
@@ -42,17 +44,26 @@ class Ledger:
             raise PrivacyError("not a ledger: expected an object with `version` and `events`")
         if data.get("version") != VERSION:
             raise PrivacyError(f"ledger version {data.get('version')!r} is not supported; expected {VERSION}")
+        rows = data["events"]
+        require(isinstance(rows, list), "not a ledger: `events` must be a list")
         ledger = Ledger()
-        for number, row in enumerate(data["events"]):
+        for number, row in enumerate(rows):
             try:
                 fields = dict(row)
                 fields["clip_norm"] = math.inf if fields["clip_norm"] is None else fields["clip_norm"]
                 fields["sampling"] = Sampling(**fields["sampling"])
                 if fields.get("domain") is not None:
                     fields["domain"] = Domain(**fields["domain"])
+                if fields.get("device_norms") is not None:
+                    fields["device_norms"] = tuple(fields["device_norms"])
                 ledger = ledger.append(RoundEvent(**fields))
             except (TypeError, KeyError, ValueError) as error:
                 raise PrivacyError(f"ledger event {number} is not valid: {error}") from None
+        # An accident or a careless edit shows; who forges both does not: a checksum is no signature.
+        require(
+            data.get("sha256") == _checksum(rows),
+            "the ledger was changed after it was written: its events do not match its checksum; use the original file",
+        )
         return ledger
 
     def to_json(self) -> str:
@@ -67,3 +78,8 @@ class Ledger:
         except json.JSONDecodeError as error:
             raise PrivacyError(f"not a ledger: {error}") from None
         return Ledger.from_mapping(data)
+
+
+def _checksum(rows: list[dict[str, Any]]) -> str:
+    text = json.dumps(rows, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

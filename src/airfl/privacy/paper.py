@@ -12,7 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
+from airfl.privacy.budget import Budget, check_budget
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon
 from airfl.privacy.ledger import Ledger
 
 
@@ -27,6 +28,7 @@ class PaperAccountant:
         "carries, and a participation factor that covers one direction of neighbours only. Not a proof."
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model",)
+    valid: ClassVar[bool] = False
 
     ledger: Ledger
     neighbours: Neighbours = "replace"
@@ -59,15 +61,15 @@ class PaperAccountant:
         """ε′ = 2αa of the proposition."""
         return 2.0 * alpha * self.exponent
 
-    @staticmethod
-    def budget(epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours) -> float:
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
         """A = ε²σ²/((2c_δ + 8) log(1/δ) r c²) with c_δ = 2ε/log(1/δ): the largest Σ 1/q_t²; neighbours play no part."""
-        check_delta(delta)
-        require(epsilon > 0.0, f"`epsilon` must be positive; got {epsilon}")
-        assert template.noise_power is not None
+        noise_power = check_budget(epsilon, delta, template)
         spend = epsilon**2 / (4.0 * epsilon + 8.0 * math.log(1.0 / delta)) * (1.0 - 1e-13)
         sensitivity_sq = (template.clip_norm * template.gain_bound) ** 2
-        return spend * template.noise_power / (template.sampling.rate * sensitivity_sq)
+        return Budget.of_total(spend * noise_power / (template.sampling.rate * sensitivity_sq), rounds)
 
     def _convergent(self) -> float:
         """r c² Φ/σ², with the start fixed at the last round; infinite unless D is enforced, L is stated and η_g is 1.

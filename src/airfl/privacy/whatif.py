@@ -4,37 +4,99 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from airfl.privacy.accountant import ACCOUNTANTS, OBSERVERS, make_accountant
+from airfl.privacy.accountant import ACCOUNTANTS, make_accountant
 from airfl.privacy.events import (
     NEIGHBOURS,
+    OBSERVERS,
+    Domain,
     Neighbours,
     NoiseSource,
     Observer,
-    PrivacyError,
     RoundEvent,
     Sampling,
+    SamplingLaw,
     check_delta,
     require,
 )
 from airfl.privacy.ledger import Ledger
 
 
+@dataclass(frozen=True)
+class WhatIf:
+    """T equal rounds with unit gains, told in a few numbers.
+
+    Attributes:
+        clip_norm: c.
+        noise_var: v per real coordinate of the received sum.
+        rounds: T.
+        participation: r.
+        poisson: whether each device takes part by its own coin; else K of n are drawn.
+        num_devices: n; only the domain's bound needs it.
+        diameter: D of an enforced domain; goes with ``smoothness``.
+        smoothness: L, as stated.
+        learning_rate: η.
+        local_steps: Q.
+        gradient_var: estimated variance of mini-batch gradients in the received sum.
+        received_snr: c²·max_i ‖h_i s_i‖²/σ², what all antennas together hear of one device; for the base station.
+    """
+
+    clip_norm: float
+    noise_var: float
+    rounds: int
+    participation: float = 1.0
+    poisson: bool = False
+    num_devices: int = 1
+    diameter: float | None = None
+    smoothness: float | None = None
+    learning_rate: float = 0.005
+    local_steps: int = 1
+    gradient_var: float | None = None
+    received_snr: float | None = None
+
+    def ledger(self, rounds: int | None = None) -> Ledger:
+        """The ledger of such a run; ``rounds`` in place of T."""
+        require(0 < self.clip_norm <= 1e100, f"`clip_norm` must be positive and finite; got {self.clip_norm}")
+        require(0 <= self.noise_var <= 1e200, f"`noise_var` must be finite and not negative; got {self.noise_var}")
+        require(self.rounds >= 1, f"`rounds` must be at least 1; got {self.rounds}")
+        require(0.0 < self.participation <= 1.0, f"`participation` must lie in (0, 1]; got {self.participation}")
+        require(self.num_devices >= 1, f"`devices` must be at least 1; got {self.num_devices}")
+        snr = self.received_snr
+        require(snr is None or 0 < snr < math.inf, f"`received_snr` must be positive and finite; got {snr}")
+        require(
+            (self.diameter is None) == (self.smoothness is None),
+            "an enforced domain needs both its diameter and a stated smoothness; give both or none",
+        )
+        law: SamplingLaw = "poisson" if self.poisson else "without-replacement"
+        active = self.participation * self.num_devices
+        domain = None
+        if self.diameter is not None:
+            domain = Domain(self.diameter, self.smoothness, self.learning_rate, self.local_steps, 1.0)
+        source: NoiseSource = "channel" if self.noise_var > 0 else "none"
+        template = RoundEvent(
+            round=0,
+            clip_norm=self.clip_norm,
+            gain_bound=1.0,
+            noise_var=self.noise_var,
+            noise_source=source,
+            noise_power=None if snr is None else 1.0,
+            received_norm=None if snr is None else math.sqrt(snr) / self.clip_norm,
+            sampling=Sampling("all" if self.participation == 1.0 else law, self.num_devices, active),
+            update_factor=self.learning_rate / active,
+            domain=domain,
+            # The noise of the question is the same in every round, whoever takes part.
+            hides_participation=True,
+            gradient_var=self.gradient_var,
+        )
+        count = self.rounds if rounds is None else rounds
+        return Ledger(tuple(RoundEvent(**{**template.__dict__, "round": t}) for t in range(count)))
+
+
 def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participation: float = 1.0) -> Ledger:
     """T equal rounds with unit gains: clip norm c, noise variance v per real coordinate, participation r."""
-    require(0 < clip_norm <= 1e100, f"`clip_norm` must be positive and finite; got {clip_norm}")
-    require(0 <= noise_var <= 1e200, f"`noise_var` must be finite and not negative; got {noise_var}")
-    require(rounds >= 1, f"`rounds` must be at least 1; got {rounds}")
-    require(0.0 < participation <= 1.0, f"`participation` must lie in (0, 1]; got {participation}")
-    sampling = Sampling("all" if participation == 1.0 else "without-replacement", 1, participation)
-    source: NoiseSource = "channel" if noise_var > 0 else "none"
-    return Ledger(
-        tuple(
-            RoundEvent(t, clip_norm, 1.0, noise_var, source, None, None, sampling, update_factor=1.0)
-            for t in range(rounds)
-        )
-    )
+    return WhatIf(clip_norm, noise_var, rounds, participation).ledger()
 
 
 def default_neighbours(ledger: Ledger) -> Neighbours:
@@ -44,41 +106,48 @@ def default_neighbours(ledger: Ledger) -> Neighbours:
 
 
 def compare(
-    ledgers: Sequence[Ledger], delta: float, neighbours: str | None, observer: str, accountant: str = "all"
+    ledgers: Sequence[Ledger], delta: float, neighbours: str | None, observer: str | None, accountant: str = "all"
 ) -> dict[str, dict[str, Any]]:
-    """ε by every accountant that covers the observer, the worst of several ledgers; null where it is infinite."""
+    """ε by every accountant, the worst of several ledgers; null where there is no finite one.
+
+    Args:
+        observer: only accountants that cover it; None: each for the observer it was made for.
+    """
     check_delta(delta)
     require(
         neighbours is None or neighbours in NEIGHBOURS,
         f"`neighbours` must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}",
     )
-    require(observer in OBSERVERS, f"`observer` must be one of {', '.join(OBSERVERS)}; got {observer!r}")
+    require(
+        observer is None or observer in OBSERVERS, f"`observer` must be one of {', '.join(OBSERVERS)}; got {observer!r}"
+    )
     require(
         accountant == "all" or accountant in ACCOUNTANTS,
         f"no accountant named {accountant!r}; known: {', '.join(ACCOUNTANTS)}, all",
     )
     require(len(ledgers) > 0, "there is no ledger to account for")
-    if observer == "base-station" and any(
-        event.noise_power is None and event.noise_source != "none" for ledger in ledgers for event in ledger.events
-    ):
-        raise PrivacyError(
-            "observer `base-station` needs the received powers that only a run's ledger has; give --ledger"
-        )
-    names = list(ACCOUNTANTS) if accountant == "all" else [accountant]
+    unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e in ledger.events)
+    require(
+        not (unheard and observer == "base-station"),
+        "observer `base-station` needs what the antennas receive; give --received-snr, or --ledger of a run",
+    )
+    relation: Neighbours = neighbours or default_neighbours(ledgers[0])  # type: ignore[assignment]
     answers = {}
-    for name in names:
+    for name in ACCOUNTANTS if accountant == "all" else [accountant]:
         kind = ACCOUNTANTS[name]
-        if accountant == "all" and observer not in kind.observers:
+        view: Observer = observer or kind.observers[0]  # type: ignore[assignment]
+        if accountant == "all" and view not in kind.observers:
             continue
-        relation: Neighbours = neighbours or default_neighbours(ledgers[0])  # type: ignore[assignment]
-        view: Observer = observer  # type: ignore[assignment]
         epsilon = max(make_accountant(name, ledger, relation, view).epsilon(delta) for ledger in ledgers)
         answers[name] = {
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "delta": delta,
-            "observer": observer,
+            "observer": view,
             # The published bound has its own relation built in.
             "neighbours": "replace" if name == "paper" else relation,
+            "valid": kind.valid,
             "assumptions": kind.assumptions,
         }
+        if unheard and view == "base-station":
+            answers[name]["note"] = "what the antennas receive is not known here; give --received-snr"
     return answers

@@ -25,9 +25,9 @@ from rich.table import Table
 
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
-from airfl.privacy import OBSERVERS
-from airfl.report.words import epsilon_text, headline, number, percent
-from airfl.runs import CombinerStudy, Result
+from airfl.privacy import ACCOUNTANTS, OBSERVERS
+from airfl.report.words import audit_sentence, epsilon_text, headline, number, percent
+from airfl.runs import Audit, CombinerStudy, Result
 from airfl.schemes import SCHEMES
 
 
@@ -112,23 +112,78 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]]) -> None:
         epsilon = answer["epsilon"]
         shown = "∞" if epsilon is None else f"{epsilon:.6g}"
         table.add_row(
-            name, shown, number(answer["delta"]), answer["observer"], answer["neighbours"], answer["assumptions"]
+            name if answer["valid"] else f"{name} *",
+            "?" if "note" in answer else shown,
+            number(answer["delta"]),
+            answer["observer"],
+            answer["neighbours"],
+            answer["assumptions"] + (f" Here: {answer['note']}." if "note" in answer else ""),
         )
     Console().print(table)
+    if not all(answer["valid"] for answer in answers.values()):
+        Console().print("* published, but not a proof for the whole run", highlight=False)
+
+
+class Steps:
+    """One bar on standard error for work of a known length."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._bar = _bar()
+        self._name, self._total = name, total
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._task = self._bar.add_task(self._name, total=self._total)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self, count: int) -> None:
+        """So many more steps are done."""
+        self._bar.advance(self._task, count)
+
+
+def print_audit(audit: Audit, folder: Path | None) -> None:
+    """Lower bound against every upper bound, and what that means."""
+    summary = audit.summary
+    table = Table(box=box.SIMPLE, title=audit.subject, title_justify="left")
+    table.add_column("ε")
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("")
+    share = f"at {100 * summary['confidence']:g} % confidence"
+    table.add_row("measured, at least", f"{summary['epsilon_lower']:.4g}", f"{share}, for any mechanism")
+    if summary["epsilon_lower_gaussian"] is not None:
+        reading = f"{share}, if the trade-off curve is Gaussian (μ ≥ {summary['mu_lower']:.4g})"
+        table.add_row("measured, at least", f"{summary['epsilon_lower_gaussian']:.4g}", reading)
+    for name, value in summary["epsilon_upper"].items():
+        verdict = "refuted" if name in summary["refuted"] else "not refuted"
+        proof = "" if ACCOUNTANTS[name].valid else ", not a proof"
+        table.add_row(f"{name}, at most", epsilon_text(value), f"{verdict}{proof}")
+    Console().print(table)
+    Console().print(audit_sentence(summary), highlight=False)
+    if folder is not None:
+        Console().print(f"Figure: {folder}/audit.png", highlight=False)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description:<14}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+    )
 
 
 class DesignProgress:
     """One bar on standard error: which method is at work."""
 
     def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description:<14}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=Console(file=sys.stderr),
-            transient=True,
-        )
+        self._bar = _bar()
 
     def __enter__(self) -> Self:
         self._bar.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from airfl.report.words import number, private_scheme
-from airfl.runs import CombinerStudy, Result
+from airfl.privacy import ACCOUNTANTS
+from airfl.privacy.auditing import AuditBound
+from airfl.report.words import epsilon_text, number, private_scheme
+from airfl.runs import Audit, CombinerStudy, Curve, Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import SCHEMES
 
@@ -26,6 +28,9 @@ STYLES: dict[str, dict[str, Any]] = {
     "airfl-mimo": {"color": "#0072B2", "linestyle": (0, (3, 1.5, 1, 1.5)), "marker": "^"},
     "airfl-dp": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
     "airfl-dp-online": {"color": "#009E73", "linestyle": (0, (1, 1)), "marker": "v"},
+    "airfl-an": {"color": "#CC79A7", "linestyle": (0, (6, 1.5, 1, 1.5)), "marker": "P"},
+    "liu2020": {"color": "#56B4E9", "linestyle": (0, (2, 2)), "marker": "<"},
+    "koda2020": {"color": "#999999", "linestyle": (0, (4, 1.5)), "marker": ">"},
 }
 
 RC: dict[Any, Any] = {
@@ -81,8 +86,77 @@ def draw_design(study: CombinerStudy, folder: Path) -> None:
         axes.invert_yaxis()
         axes.set_xlabel("‖w‖² above the proven bound, dB" if study.certified else "‖w‖², dB")
         axes.set_title(f"{study.active} devices, {study.antennas} antennas", fontsize=10)
-        for kind in ("png", "pdf"):
-            write_bytes(folder / f"combiners.{kind}", _rendered(figure, kind))
+        _write(figure, folder, "combiners")
+
+
+def draw_audit(audit: Audit, folder: Path) -> None:
+    """The two worlds as histograms, as audit.png and audit.pdf."""
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(6.2, 3.2))
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        worlds = (("canary out", audit.scores_out, "#0072B2"), ("canary in", audit.scores_in, "#D55E00"))
+        low, high = (float(edge(scores)) for edge, scores in ((np.min, worlds[0][1]), (np.max, worlds[1][1])))
+        edges = np.linspace(min(low, high), max(low, high), 60).tolist()
+        shared: dict[str, Any] = {"density": True, "histtype": "stepfilled", "alpha": 0.35}
+        for (label, scores, color), hatch in zip(worlds, ("", "///"), strict=True):
+            axes.hist(scores, edges, color=color, hatch=hatch, label=label, **shared)
+        if isinstance(audit.bound, AuditBound):
+            axes.axvline(audit.bound.threshold, color="#000000", linestyle="--", linewidth=1.0, label="threshold")
+        axes.set_xlabel("how far the final model moved along the canary's direction")
+        axes.set_ylabel("density")
+        axes.set_title(f"{audit.subject}: ε ≥ {epsilon_text(audit.bound.epsilon_lower)}", fontsize=10)
+        axes.legend()
+        _write(figure, folder, "audit")
+
+
+#: Line styles of accountants; with a domain the dashes tell the diameters apart.
+ACCOUNTANT_STYLES: dict[str, dict[str, Any]] = {
+    "gaussian": {"color": "#000000", "linestyle": "-"},
+    "sampled": {"color": "#56B4E9", "linestyle": (0, (5, 2))},
+    "convergent": {"color": "#D55E00", "linestyle": "-"},
+    "paper": {"color": "#0072B2", "linestyle": "-"},
+    "koda2020": {"color": "#999999", "linestyle": (0, (1, 1))},
+    "liu2020": {"color": "#E69F00", "linestyle": (0, (6, 2, 1, 2))},
+    "park2023": {"color": "#CC79A7", "linestyle": (0, (2, 3))},
+    "liu2024": {"color": "#009E73", "linestyle": (0, (3, 1.5, 1, 1.5))},
+}
+_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
+
+
+def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, name: str = "privacy") -> None:
+    """ε against T: left what grows with every round, right what an enforced domain changes."""
+    with mpl.rc_context(RC):
+        panels = 2 if any(curve.diameter is not None for curve in curves) else 1
+        figure = Figure(figsize=(4.6 * panels, 3.9))
+        FigureCanvasAgg(figure)
+        left = figure.add_subplot(1, panels, 1)
+        for curve in (c for c in curves if c.diameter is None):
+            label = ACCOUNTANTS[curve.accountant].label
+            left.loglog(curve.rounds, curve.epsilon, label=label, **ACCOUNTANT_STYLES[curve.accountant])
+        left.set_title("without a domain", fontsize=10)
+        left.set_ylabel(f"ε at δ = {number(delta)}")
+        if panels == 2:
+            right = figure.add_subplot(1, panels, 2, sharey=left)
+            plain = next(c for c in curves if c.accountant == "gaussian")
+            right.loglog(plain.rounds, plain.epsilon, label="exact, no domain", color="#000000")
+            diameters = sorted({c.diameter for c in curves if c.diameter is not None})
+            for curve in (c for c in curves if c.diameter is not None):
+                dash = _DASHES[diameters.index(curve.diameter or 0.0) % len(_DASHES)]
+                style = {**ACCOUNTANT_STYLES[curve.accountant], "linestyle": dash}
+                words = f"{ACCOUNTANTS[curve.accountant].label}, D = {number(curve.diameter or 0.0)}"
+                right.loglog(curve.rounds, curve.epsilon, label=words, **style)
+            right.set_title("with an enforced domain of diameter D", fontsize=10)
+        for axes in figure.axes:
+            axes.set_xlabel("rounds T")
+            axes.legend(fontsize=8)
+        _write(figure, folder, name)
+
+
+def _write(figure: Figure, folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in ("png", "pdf"):
+        write_bytes(folder / f"{name}.{kind}", _rendered(figure, kind))
 
 
 def _rendered(figure: Figure, kind: str) -> bytes:
@@ -174,7 +248,7 @@ def _budget(axes: Axes, result: Result) -> bool:
         axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {limit:.3g}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
-    axes.set_ylabel(f"ε at δ = {number(result.config.privacy.delta)} ({result.config.privacy.accountant})")
+    axes.set_ylabel(f"ε at δ = {number(result.config.privacy.delta)} ({result.accountant})")
     axes.legend(loc="lower right")
     return True
 

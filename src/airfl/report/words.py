@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
+from airfl.privacy import ACCOUNTANTS
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import SCHEMES
+
+ACCOUNTING_WORDS = {
+    "gaussian": "exact accounting",
+    "sampled": "accounting with credit for hidden participation",
+    "convergent": "hidden-state accounting under the stated smoothness",
+    "liu2020": "accounting by a tail bound",
+}
 
 OBSERVER_WORDS = {
     "model": "someone who sees the final model",
@@ -74,18 +84,18 @@ def headline(result: Result) -> list[str]:
     name = private_scheme(result)
     private = summary["schemes"].get(name)
     if name is not None and private is not None and private["status"] == "done":
-        exact = private["epsilon"]["gaussian"]
+        by, exact = tightest(private["epsilon"])
         accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
         sentences.append(
             f"{SCHEMES[name].title} reached {accuracy} test accuracy. Whoever sees the final model learns "
             f"at most ε = {epsilon_text(exact)} about any one device "
-            f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, exact accounting): "
+            f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {ACCOUNTING_WORDS[by]}): "
             f"{epsilon_meaning(exact)}."
         )
-        if summary["budget_accountant"] == "paper":
+        if not ACCOUNTANTS[private["accountant"]].valid:
             sentences.append(
-                f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked with the published formula, "
-                f"which counts too little; the exact figure for the same noise is {epsilon_text(exact)}."
+                f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{private['accountant']}`, "
+                f"which proves less than it says; the proven figure for the same noise is {epsilon_text(exact)}."
             )
         sentences.append(_compare(name, summary["schemes"]))
         sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
@@ -96,6 +106,30 @@ def headline(result: Result) -> list[str]:
                 "base station is trusted."
             )
     return [sentence for sentence in sentences if sentence]
+
+
+def tightest(epsilons: Mapping[str, float | None]) -> tuple[str, float | None]:
+    """The smallest ε among accountants that prove theirs, and whose it is; the exact one where several agree."""
+    proven = [(math.inf if e is None else e, name) for name, e in epsilons.items() if ACCOUNTANTS[name].valid]
+    epsilon, name = min(proven, key=lambda pair: (pair[0], list(ACCOUNTANTS).index(pair[1])))
+    return name, epsilon if math.isfinite(epsilon) else None
+
+
+def audit_sentence(summary: Mapping[str, Any]) -> str:
+    """What an audit found, in plain words."""
+    lower, confidence = summary["epsilon_lower"], summary["confidence"]
+    proven = {name: e for name, e in summary["epsilon_upper"].items() if ACCOUNTANTS[name].valid}
+    name, upper = tightest(proven)
+    found = (
+        f"At {100 * confidence:g} % confidence the mechanism leaks at least ε = {epsilon_text(lower)} "
+        f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]})"
+    )
+    if summary["refuted_proofs"]:
+        return (
+            f"{found}, more than {', '.join(summary['refuted_proofs'])} allows (ε = {epsilon_text(upper)}): "
+            "the noise that was booked is not the noise that was added."
+        )
+    return f"{found}; the tightest proven bound is ε = {epsilon_text(upper)} ({name}). Nothing speaks against it."
 
 
 def private_scheme(result: Result) -> str | None:

@@ -68,7 +68,10 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
         if schemes[name].status == "interrupted":
             break
     first = simulations[config.scheme.names[0]][0]
-    return Result(config, first.plan.dim, schemes, _provenance(device, first))
+    # Schemes that fix their own accountant do not speak for the run, unless there are no others.
+    plans = [group[0].plan for group in simulations.values()]
+    plans.sort(key=lambda plan: (plan.scheme.accountant is not None, not plan.scheme.keeps_budget))
+    return Result(config, first.plan.dim, schemes, _provenance(device, first), plans[0].promise.accountant)
 
 
 def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | None) -> SchemeResult:
@@ -106,6 +109,8 @@ def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | Non
         status=status,
         message=message,
         seconds=time.perf_counter() - begin,
+        accountant=group[0].plan.promise.accountant,
+        observer=group[0].plan.promise.observer,
     )
 
 

@@ -12,7 +12,7 @@ import torch
 
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
-from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, make_accountant
+from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, Observer, make_accountant
 from airfl.transceiver import Perk
 
 Status = Literal["done", "diverged", "interrupted", "refused"]
@@ -28,6 +28,7 @@ class SchemeResult:
         models: final models, [trials, d]; None unless the scheme is done and its budget was kept.
         never_heard: devices that did not transmit in any round, per trial.
         perks: one per trial where there is a budget and a radio link.
+        accountant: whose ε the records hold; observer: whom it is about.
         status: how the scheme ended; ``message`` says why if it is not done.
         seconds: time the rounds took.
     """
@@ -40,6 +41,8 @@ class SchemeResult:
     status: Status
     message: str
     seconds: float
+    accountant: str
+    observer: Observer
 
     def final(self, *, tested: bool = False) -> list[RoundRecord]:
         """The last record of every trial; with ``tested``, the last one that has an accuracy."""
@@ -56,12 +59,17 @@ class SchemeResult:
 
 @dataclass(frozen=True)
 class Result:
-    """A whole run: ``result.summary["schemes"]["airfl-dp"]["accuracy_mean"]``."""
+    """A whole run: ``result.summary["schemes"]["airfl-dp"]["accuracy_mean"]``.
+
+    Attributes:
+        accountant: who books the budget, after resolving ``auto``.
+    """
 
     config: Config
     dim: int
     schemes: dict[str, SchemeResult]
     provenance: dict[str, Any]
+    accountant: str
     out: str | None = None
 
     @property
@@ -78,7 +86,7 @@ class Result:
             "delta": self.config.privacy.delta,
             "neighbours": self.config.neighbours,
             "budget_epsilon": self.config.privacy.epsilon_for(self.dim),
-            "budget_accountant": self.config.privacy.accountant,
+            "budget_accountant": self.accountant,
             "schemes": {name: self._summary(scheme) for name, scheme in self.schemes.items()},
         }
 
@@ -96,6 +104,8 @@ class Result:
         return {
             "status": scheme.status,
             "message": scheme.message,
+            "accountant": scheme.accountant,
+            "observer": scheme.observer,
             "accuracy_mean": _mean([record.accuracy for record in tested]),
             "accuracy_std": _std([record.accuracy for record in tested]),
             "loss_mean": _mean([record.loss for record in tested]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from airfl.privacy import Ledger
 from airfl.runs.result import Result, SchemeResult
 from airfl.transceiver import Perk
 
-LEDGER_FORMAT = "airfl-ledgers/1"
+LEDGER_FORMAT = "airfl-ledgers/2"
 
 
 def prepare_folder(out: str | Path, force: bool = False) -> Path:
@@ -94,10 +93,12 @@ def load(out: str | Path) -> Result:
             status=entry["status"],
             message=entry["message"],
             seconds=entry["seconds"],
+            accountant=entry["accountant"],
+            observer=entry["observer"],
         )
         for name, entry in summary["schemes"].items()
     }
-    return Result(config, summary["dim"], schemes, provenance, str(out))
+    return Result(config, summary["dim"], schemes, provenance, summary["budget_accountant"], str(out))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +160,5 @@ def _table(result: Result) -> pa.Table:
     kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
     schema = pa.schema([(f.name, kinds[str(f.type)]) for f in fields])
     rows = result.rounds
-    # An infinite ε (no protection) is kept as such: Parquet, unlike JSON, can hold it.
-    assert all(isinstance(row["epsilon"], float) and not math.isnan(row["epsilon"]) for row in rows)
+    # An infinite ε (no protection) is kept as such, and NaN where none was computed: Parquet, unlike JSON, holds both.
     return pa.Table.from_pylist(rows, schema=schema)

@@ -1,6 +1,7 @@
 """Receive combiner, transmit scalars, and how the privacy budget is spent over rounds."""
 
-from airfl.transceiver.allocation import Perk, allocate, perk, smallest_floor
+from airfl.transceiver.allocation import Perk, allocate, perk
+from airfl.transceiver.artificial import Visibility, norm_growth, visibility
 from airfl.transceiver.certificate import certificate
 from airfl.transceiver.combiners import COMBINERS, Combiner
 from airfl.transceiver.design import Design, Transmission, transmit
@@ -19,14 +20,16 @@ __all__ = [
     "Perk",
     "Predictions",
     "Transmission",
+    "Visibility",
     "allocate",
     "allocate_finite_domain",
     "allocate_online",
     "certificate",
     "last_round_factor",
     "noisy_predictions",
+    "norm_growth",
     "perk",
-    "smallest_floor",
     "transmit",
+    "visibility",
     "zero_forcing",
 ]

@@ -10,7 +10,6 @@ with the smallest π_t⁴/a_t. One sort and two cumulative sums find them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -56,31 +55,6 @@ def allocate(minimum: torch.Tensor, budget: float, weights: torch.Tensor | None 
     q = torch.maximum(pi, (level * a.sqrt()).sqrt())
     is_perk = (a / pi.square()).sum(-1, keepdim=True) <= usable
     return torch.where(is_perk, pi, q)
-
-
-def smallest_floor(minimum: torch.Tensor, keeps: Callable[[torch.Tensor], bool]) -> torch.Tensor:
-    """q_t = max(π_t, m) with the smallest common floor m that keeps a budget, for accountants that have no A.
-
-    Args:
-        minimum: π_t, [T].
-        keeps: whether norms q [T] stay within the budget; must not turn false when q grows.
-
-    Bisection on log m; what is returned was tested by ``keeps``.
-    """
-    pi = minimum.to(torch.float64)
-    if keeps(pi):
-        return pi
-    low, high = float(pi.min()), 2.0 * float(pi.max())
-    for _ in range(200):
-        if keeps(pi.clamp(min=high)):
-            break
-        low, high = high, 4.0 * high
-    else:
-        raise InputError("no noise level keeps this budget; raise `privacy.epsilon`")
-    while high / low > 1.0 + 1e-12:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if keeps(pi.clamp(min=middle)) else (middle, high)
-    return pi.clamp(min=high)
 
 
 @dataclass(frozen=True)

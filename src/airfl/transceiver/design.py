@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 from airfl.errors import InputError
+from airfl.transceiver.artificial import visibility
 
 #: Relative slack when a constraint is checked; far above rounding, far below anything physical.
 TOLERANCE = 1e-9
@@ -116,18 +117,19 @@ def better_of(first: Design, second: Design) -> Design:
 
 @dataclass(frozen=True)
 class Transmission:
-    """The transmit side of a design for the devices that are active.
+    """The transmit side of a design for the devices that are active; zeros for places where nobody transmits.
 
     Attributes:
         tx_scaling: s_i, [..., K], complex128.
         gains: wᴴ h_i s_i, [..., K], complex128; what device i's update is multiplied with.
-        received_norm: max_i ‖h_i s_i‖, [...]; what a base station that looks at every antenna sees of one device.
-        power_w: d-symbol mean transmit power of each device at full clip, |s_i|² c²/d, [..., K].
+        received_norms: ‖h_i s_i‖, [..., K]; what a base station that looks at every antenna sees of a device. Weighted
+            by the noise that covers it where devices add their own (``artificial``).
+        power_w: d-symbol mean transmit power of each device at full clip, |s_i|²(c²/d + ν), [..., K].
     """
 
     tx_scaling: torch.Tensor
     gains: torch.Tensor
-    received_norm: torch.Tensor
+    received_norms: torch.Tensor
     power_w: torch.Tensor
 
 
@@ -148,17 +150,27 @@ def transmit(
     dim: int,
     power_limit_w: float,
     true_channels: torch.Tensor | None = None,
+    *,
+    silent: torch.Tensor | None = None,
+    artificial: torch.Tensor | None = None,
+    noise_power: float = 1.0,
 ) -> Transmission:
-    """Transmit scalars s_i = 1/(wᴴ ĥ_i), with the power constraint |s_i|² c² ≤ d·P checked.
+    """Transmit scalars s_i = 1/(wᴴ ĥ_i), with the power constraint |s_i|²(c²/d + ν) ≤ P checked.
 
     Args:
         combiner: w, [..., m].
         channels: ĥ_i of the active devices as they are known, [..., K, m].
         true_channels: h_i; default: they are known exactly, and all gains are 1.
+        silent: places where nobody transmits, [..., K]; default: none.
+        artificial: ν, power of the noise that devices add to each entry of their update, [...]; default: none.
+        noise_power: σ², only looked at with artificial noise.
     """
     true_channels = channels if true_channels is None else true_channels
     tx_scaling = 1.0 / received_gains(combiner, channels)
-    power_w = tx_scaling.abs().square() * (clip_norm**2 / dim)
+    if silent is not None:
+        tx_scaling = torch.where(silent, torch.zeros_like(tx_scaling), tx_scaling)
+    entry_power = clip_norm**2 / dim + (0.0 if artificial is None else artificial.unsqueeze(-1))
+    power_w = tx_scaling.abs().square() * entry_power
     worst = float(power_w.max())
     if not worst <= power_limit_w * (1.0 + TOLERANCE):
         raise InputError(
@@ -166,5 +178,8 @@ def transmit(
             "the combiner must satisfy |wᴴh| >= c/sqrt(dP) for every active device"
         )
     gains = received_gains(combiner, true_channels) * tx_scaling
-    received_norm = (tx_scaling.abs() * torch.linalg.vector_norm(true_channels, dim=-1)).amax(dim=-1)
-    return Transmission(tx_scaling, gains, received_norm, power_w)
+    if artificial is None:
+        received_norms = tx_scaling.abs() * torch.linalg.vector_norm(true_channels, dim=-1)
+    else:
+        received_norms = visibility(true_channels * tx_scaling.unsqueeze(-1), noise_power).norms(artificial)
+    return Transmission(tx_scaling, gains, received_norms, power_w)

@@ -1,0 +1,95 @@
+"""From a promise to noise: what the transceiver design may spend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from scipy import optimize
+
+from airfl.privacy.events import RoundEvent, check_delta, require
+from airfl.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What combiner norms q_t, with v_t = q_t² σ²/2, keep a promise of (ε, δ) over T rounds.
+
+    Attributes:
+        rounds: T.
+        floor: q_t ≥ floor in every round keeps it; the smallest such number.
+        total: A, the largest Σ 1/q_t² that keeps it; None for an accountant that depends on more than this sum.
+    """
+
+    rounds: int
+    floor: float
+    total: float | None = None
+
+    @staticmethod
+    def of_total(total: float, rounds: int) -> Budget:
+        """The budget of an accountant that has an A."""
+        # A hair above √(T/A), so that T equal rounds never add up to more.
+        return Budget(rounds, math.sqrt(rounds / total) * (1.0 + 4 * rounds * 2.3e-16), total)
+
+    @property
+    def equivalent_total(self) -> float:
+        """A, or Σ 1/q_t² of T rounds at the floor where there is none."""
+        return self.total if self.total is not None else self.rounds / self.floor**2
+
+
+def check_budget(epsilon: float, delta: float, template: RoundEvent) -> float:
+    """Refuse a promise that makes no sense; return σ²."""
+    check_delta(delta)
+    require(epsilon > 0.0, f"`epsilon` must be positive; got {epsilon}")
+    require(template.noise_power is not None, "a budget needs the noise power of the radio link")
+    assert template.noise_power is not None
+    return template.noise_power
+
+
+def at_norm(template: RoundEvent, norm: float, round_index: int = 0) -> RoundEvent:
+    """The template's round with combiner norm q; its ``received_norm``, if any, is taken as that at q = 1."""
+    assert template.noise_power is not None
+    received = None if template.received_norm is None else template.received_norm / norm
+    noise_var = norm * norm * template.noise_power / 2.0
+    return replace(template, round=round_index, noise_var=noise_var, received_norm=received)
+
+
+def common_floor(spent: Callable[[Ledger], float], epsilon: float, template: RoundEvent, rounds: int) -> float:
+    """The smallest q at which T rounds like the template spend at most ε, for accountants without an A."""
+
+    def epsilon_at(norm: float) -> float:
+        return spent(Ledger(tuple(at_norm(template, norm, t) for t in range(rounds))))
+
+    assert template.noise_power is not None
+    unit = math.sqrt(2.0 / template.noise_power) * template.sensitivity("replace")
+    return smallest(epsilon_at, epsilon, unit)
+
+
+def smallest(spent: Callable[[float], float], epsilon: float, start: float) -> float:
+    """The smallest x with spent(x) ≤ ε, for a function that does not grow with x; never one that spends more.
+
+    Args:
+        start: a first guess, of any quality.
+    """
+    low = high = start
+    for _ in range(400):
+        if spent(high) <= epsilon:
+            break
+        low, high = high, high * 2.0
+    else:
+        require(False, "no amount of noise keeps this promise; raise `privacy.epsilon` or `privacy.delta`")
+    while low == high or spent(low) <= epsilon:
+        high, low = low, low / 2.0
+        if low < start * 1e-60:
+            return low
+
+    def excess(log_x: float) -> float:
+        value = spent(math.exp(log_x))
+        return math.log(value / epsilon) if 0.0 < value < math.inf else math.copysign(50.0, value - epsilon)
+
+    root = math.exp(optimize.brentq(excess, math.log(low), math.log(high), xtol=1e-14, rtol=1e-14))
+    step = 1e-15
+    while spent(root) > epsilon:
+        root, step = root * (1.0 + step), step * 2.0
+    return root

@@ -1,0 +1,112 @@
+"""A ledger in the words of the dp-accounting library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from airfl.privacy.events import Neighbours, PrivacyError, SamplingLaw
+from airfl.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+#: Noise levels that a composition keeps apart; more are rounded down, so that the answer stays an upper bound.
+MAX_LEVELS = 32
+
+#: What a noise multiplier of 1 stands for: noise as large as c (one contribution), or as S (c or 2c, the sensitivity).
+Unit = Literal["contribution", "sensitivity"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rounds of one sampling law and noise level.
+
+    Attributes:
+        law: "all" for rounds without sampling credit.
+        num_devices: n.
+        num_active: K; n·rate for poisson.
+        multiplier: √v/S, for the sensitivity of the neighbours that were asked for; 0 without noise.
+        count: how many rounds.
+    """
+
+    law: SamplingLaw
+    num_devices: int
+    num_active: float
+    multiplier: float
+    count: int
+
+
+def groups_of(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) -> tuple[Group, ...]:
+    """The rounds of a ledger by sampling law and noise, at most ``MAX_LEVELS`` levels of noise per law.
+
+    Rounds without credit (everyone takes part, or the noise tells who did) are together one Gaussian round.
+    """
+    squared: list[float] = []
+    laws: dict[tuple[SamplingLaw, int, float], list[float]] = {}
+    for event in ledger.events:
+        sensitivity = event.sensitivity(neighbours)
+        multiplier = math.sqrt(event.noise_var) / sensitivity if sensitivity > 0 else math.inf
+        sampling = event.sampling
+        if credit and event.hides_participation and sampling.law != "all" and sampling.rate < 1.0:
+            laws.setdefault((sampling.law, sampling.num_devices, sampling.num_active), []).append(multiplier)
+        else:
+            squared.append(1.0 / multiplier**2 if multiplier > 0 else math.inf)
+    groups = []
+    total = math.fsum(squared)
+    if total > 0.0:
+        groups.append(Group("all", 1, 1.0, 1.0 / math.sqrt(total), 1))
+    for (law, n, k), multipliers in laws.items():
+        groups.extend(Group(law, n, k, level, count) for level, count in _levels(multipliers))
+    return tuple(groups)
+
+
+def _levels(multipliers: Sequence[float]) -> list[tuple[float, int]]:
+    """Noise levels with their counts; more than ``MAX_LEVELS`` are binned, and the least of each bin counts."""
+    values, counts = np.unique(np.array(multipliers, dtype=np.float64), return_counts=True)
+    if len(values) <= MAX_LEVELS:
+        return [(float(v), int(c)) for v, c in zip(values, counts, strict=True)]
+    positive = values[values > 0]
+    edges = np.geomspace(positive[0], positive[-1] * (1 + 1e-12), MAX_LEVELS - (len(positive) < len(values)) + 1)
+    bins = np.searchsorted(edges, values, side="right")
+    return [
+        (float(values[bins == number].min()), int(counts[bins == number].sum())) for number in np.unique(bins).tolist()
+    ]
+
+
+def compose(groups: Sequence[Group], neighbours: Neighbours, unit: Unit = "sensitivity") -> DpEvent:
+    """The groups as one composed event."""
+    try:
+        import dp_accounting as dp
+    except ImportError:
+        raise PrivacyError(
+            "sampling credit is computed by the package dp-accounting, which is not installed; "
+            "install it or use the accountant `gaussian`"
+        ) from None
+    scale = 2.0 if neighbours == "replace" and unit == "contribution" else 1.0
+    events: list[DpEvent] = []
+    for group in groups:
+        event: DpEvent = dp.GaussianDpEvent(group.multiplier * scale)
+        if group.multiplier == 0.0:
+            event = dp.NonPrivateDpEvent()
+        elif group.law == "poisson":
+            event = dp.PoissonSampledDpEvent(group.num_active / group.num_devices, event)
+        elif group.law == "without-replacement":
+            event = dp.SampledWithoutReplacementDpEvent(group.num_devices, group.num_active, event)
+        events.append(dp.SelfComposedDpEvent(event, group.count) if group.count > 1 else event)
+    return dp.ComposedDpEvent(events)
+
+
+def to_dp_event(ledger: Ledger, neighbours: Neighbours, unit: Unit = "sensitivity", *, credit: bool = True) -> DpEvent:
+    """Export a ledger to a dp-accounting ``DpEvent``, for observers of models (not for the base station).
+
+    Args:
+        unit: what its noise multipliers are measured in. For ``replace`` the library's RDP accountant expects
+            "sensitivity" (√v/2c) and its PLD accountant "contribution" (√v/c).
+        credit: whether rounds carry their sampling law where the noise hides who took part; False: plain Gaussian.
+    """
+    return compose(groups_of(ledger, neighbours, credit=credit), neighbours, unit)

@@ -1,0 +1,225 @@
+"""Accounting as published before the paper, for comparison: Koda 2020, Liu 2020, Park 2023, Liu 2024.
+
+Each formula is given its own best reading in our units: user level, S_t and v_t from the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from scipy import optimize
+
+from airfl.privacy.budget import Budget, check_budget
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
+from airfl.privacy.gaussian import GaussianAccountant, base_station_mu, gaussian_delta, gaussian_epsilon, squared_ratios
+from airfl.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Koda2020:
+    """Each round alone, by the classical Gaussian mechanism: ε_t = √(2 log(1.25/δ))·S_t/√v_t, the worst counts."""
+
+    name: ClassVar[str] = "koda2020"
+    label: ClassVar[str] = "Koda 2020, one round"
+    assumptions: ClassVar[str] = (
+        "The worst single round by the classical Gaussian mechanism, a theorem only where that ε is below 1; the other "
+        "rounds are not counted, so it is no bound for a run of more than one."
+    )
+    observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
+    valid: ClassVar[bool] = False
+
+    ledger: Ledger
+    neighbours: Neighbours
+    observer: Observer = "model"
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        check_delta(delta)
+        return self._worst * math.sqrt(2.0 * math.log(1.25 / delta))
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε; 1 where the formula gives nothing."""
+        check_epsilon(epsilon)
+        if self._worst == 0.0:
+            return 0.0
+        return min(1.0, 1.25 * math.exp(-0.5 * (epsilon / self._worst) ** 2))
+
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
+        """q ≥ √(4 log(1.25/δ)) S/(ε σ) in every round, however many there are."""
+        noise_power = check_budget(epsilon, delta, template)
+        factor = math.sqrt(4.0 * math.log(1.25 / delta) / noise_power) * (1.0 + 1e-14)
+        return Budget(rounds, factor * template.sensitivity(neighbours) / epsilon)
+
+    @property
+    def _worst(self) -> float:
+        return math.sqrt(max(squared_ratios(self.ledger, self.neighbours), default=0.0))
+
+
+@lru_cache(maxsize=256)
+def inverse_c(value: float) -> float:
+    """x > 0 with C(x) = √π·x·e^{x²} = value."""
+    target = math.log(value) - 0.5 * math.log(math.pi)
+    return float(
+        optimize.brentq(lambda x: math.log(x) + x * x - target, 1e-300, 1.0 + math.sqrt(max(target, 0.0) + 1.0))
+    )
+
+
+@dataclass(frozen=True)
+class Liu2020:
+    """Liu & Simeone: h = ½ Σ S_t²/v_t and ε = h + 2x√h, x = C⁻¹(1/δ); a tail bound of the exact privacy loss."""
+
+    name: ClassVar[str] = "liu2020"
+    label: ClassVar[str] = "Liu & Simeone 2020"
+    assumptions: ClassVar[str] = (
+        "A tail bound on the privacy loss of all rounds together, valid but never below `gaussian`; grows without "
+        "limit in the number of rounds."
+    )
+    observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
+    valid: ClassVar[bool] = True
+
+    ledger: Ledger
+    neighbours: Neighbours
+    observer: Observer = "model"
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        check_delta(delta)
+        h = self._half
+        return h + 2.0 * inverse_c(1.0 / delta) * math.sqrt(h) if math.isfinite(h) else math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε; 1 where the formula gives nothing."""
+        check_epsilon(epsilon)
+        h = self._half
+        if h == 0.0:
+            return 0.0
+        x = (epsilon - h) / (2.0 * math.sqrt(h)) if math.isfinite(h) else -1.0
+        return 1.0 if x <= 0.0 else min(1.0, math.exp(-x * x) / (math.sqrt(math.pi) * x))
+
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
+        """A = (√(ε + x²) − x)² σ²/S²."""
+        noise_power = check_budget(epsilon, delta, template)
+        x = inverse_c(1.0 / delta)
+        # √(ε + x²) − x without cancellation.
+        root = epsilon / (math.sqrt(epsilon + x * x) + x) * (1.0 - 1e-13)
+        return Budget.of_total(root**2 * noise_power / template.sensitivity(neighbours) ** 2, rounds)
+
+    @property
+    def _half(self) -> float:
+        return 0.5 * math.fsum(squared_ratios(self.ledger, self.neighbours))
+
+
+@dataclass(frozen=True)
+class Park2023:
+    """Park & Choi: the spread of mini-batch gradients counted as noise beside the channel's."""
+
+    name: ClassVar[str] = "park2023"
+    label: ClassVar[str] = "Park & Choi 2023"
+    assumptions: ClassVar[str] = (
+        "Counts the spread of mini-batch gradients as if it were more Gaussian noise, from an estimate (the ledger's "
+        "`gradient_var`) that nobody has proven to be one: not a proof. Without an estimate it equals `gaussian`."
+    )
+    observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
+    valid: ClassVar[bool] = False
+
+    ledger: Ledger
+    neighbours: Neighbours
+    observer: Observer = "model"
+
+    @property
+    def mu(self) -> float:
+        """μ with v_t + the estimated gradient variance in place of v_t."""
+        plain = squared_ratios(self.ledger, self.neighbours)
+        shares = [
+            e.noise_var / (e.noise_var + (e.gradient_var or 0.0)) if e.noise_var > 0 else 1.0
+            for e in self.ledger.events
+        ]
+        return math.sqrt(math.fsum(plain * shares))
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        check_delta(delta)
+        return gaussian_epsilon(delta, self.mu)
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε."""
+        return gaussian_delta(epsilon, self.mu)
+
+    def rdp(self, alpha: float) -> float:
+        """Rényi divergence of order α: α μ²/2."""
+        return 0.5 * alpha * self.mu**2
+
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
+        """As `gaussian`: what the gradients will add is not known before the rounds have happened."""
+        return GaussianAccountant.budget(epsilon, delta, template, neighbours, rounds)
+
+
+@dataclass(frozen=True)
+class Liu2024:
+    """Liu et al.: Rényi composition for who sees every antenna, ρ = μ²/2 and ε = ρ + 2√(ρ log(1/δ)); linear in T."""
+
+    name: ClassVar[str] = "liu2024"
+    label: ClassVar[str] = "Liu et al. 2024"
+    assumptions: ClassVar[str] = (
+        "Against the base station itself, which sees every antenna and who took part: Rényi composition of all rounds, "
+        "valid, and linear in their number."
+    )
+    observers: ClassVar[tuple[Observer, ...]] = ("base-station",)
+    valid: ClassVar[bool] = True
+
+    ledger: Ledger
+    neighbours: Neighbours
+    observer: Observer = "base-station"
+
+    @property
+    def rho(self) -> float:
+        """ρ, the Rényi divergence per unit of α."""
+        return 0.5 * base_station_mu(self.ledger, self.neighbours) ** 2
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        check_delta(delta)
+        rho = self.rho
+        return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) if math.isfinite(rho) else math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε; 1 where the formula gives nothing."""
+        check_epsilon(epsilon)
+        rho = self.rho
+        if rho == 0.0:
+            return 0.0
+        if math.isinf(rho):
+            return 1.0
+        return math.exp(-(max(0.0, epsilon - rho) ** 2) / (4.0 * rho))
+
+    def rdp(self, alpha: float) -> float:
+        """Rényi divergence of order α."""
+        return alpha * self.rho
+
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
+        """A = ρ*σ²/(c′ p)², ρ* = (√(ε + log(1/δ)) − √log(1/δ))², for rounds heard with ‖h s‖ = p/q.
+
+        Args:
+            template: its ``received_norm`` is p, what is heard at q = 1.
+        """
+        noise_power = check_budget(epsilon, delta, template)
+        require(template.received_norm is not None, "a budget against the base station needs what it receives")
+        log = math.log(1.0 / delta)
+        root = epsilon / (math.sqrt(epsilon + log) + math.sqrt(log)) * (1.0 - 1e-13)
+        heard = template.contribution(neighbours) * (template.received_norm or 1.0)
+        return Budget.of_total((root / heard) ** 2 * noise_power, rounds)

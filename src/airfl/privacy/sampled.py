@@ -1,0 +1,179 @@
+"""Credit for random, hidden participation, composed by the dp-accounting library.
+
+Poisson sampling goes through privacy-loss distributions, sampling without replacement through Rényi divergences. Credit
+is given only for rounds whose noise would have been the same whoever took part (``hides_participation``), and the
+result is never above what ``gaussian`` gives.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from airfl.privacy.budget import Budget, check_budget, common_floor
+from airfl.privacy.dp_event import Group, compose, groups_of
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon
+from airfl.privacy.gaussian import GaussianAccountant
+from airfl.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+#: Below this δ the rounding of the Fourier transforms inside the library would be visible.
+SMALLEST_PLD_DELTA = 1e-12
+#: Steps of the loss grid per ε; the error of ε is a small part of one step.
+GRID_PER_EPSILON = 1e4
+FINEST_GRID = 2e-5
+#: μ² beyond which nobody asks for credit any more, and the library's grid would not do.
+HOPELESS = 1e5
+#: Orders for sampling without replacement; large ones cost time and help only for tiny ε.
+ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 512)
+
+
+@dataclass(frozen=True)
+class SampledAccountant:
+    """Poisson participation, or K of n without replacement, hidden from the observer."""
+
+    name: ClassVar[str] = "sampled"
+    label: ClassVar[str] = "with sampling credit"
+    assumptions: ClassVar[str] = (
+        "Credits participation at random, for rounds whose noise does not tell who took part; the observer must not "
+        "learn that in any other way. Elsewhere it equals `gaussian`."
+    )
+    observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
+    valid: ClassVar[bool] = True
+
+    ledger: Ledger
+    neighbours: Neighbours
+    observer: Observer = "model"
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        plain, groups = self._plain.epsilon(delta), self._credited
+        if not groups or plain == 0.0:
+            return plain
+        if _has_pld(groups) and delta >= SMALLEST_PLD_DELTA:
+            return min(plain, float(_pld(groups, self.neighbours).get_epsilon(delta)))
+        if _has_rdp(groups, self.neighbours):
+            return min(plain, float(_rdp(groups, self.neighbours).get_epsilon(delta)))
+        return plain
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε."""
+        check_epsilon(epsilon)
+        plain, groups = self._plain.delta(epsilon), self._credited
+        if not groups or plain == 0.0:
+            return plain
+        if _has_pld(groups):
+            return min(plain, max(float(_pld(groups, self.neighbours).get_delta(epsilon)), SMALLEST_PLD_DELTA))
+        if _has_rdp(groups, self.neighbours):
+            return min(plain, float(_rdp(groups, self.neighbours).get_delta(epsilon)))
+        return plain
+
+    def rdp(self, alpha: float) -> float:
+        """Rényi divergence of order α > 1; without credit where the library has no bound."""
+        plain, groups = self._plain.rdp(alpha), self._credited
+        if not groups or not _has_rdp(groups, self.neighbours):
+            return plain
+        divergence = _fresh_rdp(groups, self.neighbours, [alpha])._rdp[0]
+        return min(plain, float(divergence))
+
+    @classmethod
+    def budget(
+        cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
+    ) -> Budget:
+        """The smallest common floor of q_t: ε depends on the noise of single rounds, so there is no A."""
+        check_budget(epsilon, delta, template)
+        if not (template.hides_participation and template.sampling.rate < 1.0):
+            return GaussianAccountant.budget(epsilon, delta, template, neighbours, rounds)
+        return Budget(
+            rounds, common_floor(lambda book: cls(book, neighbours).epsilon(delta), epsilon, template, rounds)
+        )
+
+    @property
+    def _plain(self) -> GaussianAccountant:
+        return GaussianAccountant(self.ledger, self.neighbours, self.observer)
+
+    @property
+    def _credited(self) -> tuple[Group, ...]:
+        """The rounds by noise level; empty where no round earns credit."""
+        groups = groups_of(self.ledger, self.neighbours)
+        if any(group.multiplier == 0.0 for group in groups) or all(group.law == "all" for group in groups):
+            return ()
+        return groups if _squared(groups) < HOPELESS else ()
+
+
+def _squared(groups: tuple[Group, ...]) -> float:
+    """μ² without credit."""
+    return math.fsum(group.count / group.multiplier**2 for group in groups)
+
+
+def _has_pld(groups: tuple[Group, ...]) -> bool:
+    return all(group.law != "without-replacement" for group in groups)
+
+
+def _has_rdp(groups: tuple[Group, ...], neighbours: Neighbours) -> bool:
+    """The library knows Poisson with add-remove; and without replacement with replace, which covers zeroing out too."""
+    laws = {group.law for group in groups} - {"all"}
+    return laws == {"without-replacement"} or (laws == {"poisson"} and neighbours == "add-remove")
+
+
+@lru_cache(maxsize=256)
+def _pld(groups: tuple[Group, ...], neighbours: Neighbours) -> PLDAccountant:
+    """Compose on a grid that is refined until it is fine for the ε it finds."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
+
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if neighbours == "add-remove" else NeighboringRelation.REPLACE_ONE
+    event = compose(groups, neighbours, "contribution")
+    step = min(max(1e-3, 1e-4 * _squared(groups)), 5.0)
+    while True:
+        accountant = PLDAccountant(relation, step)
+        accountant.compose(event)
+        wanted = max(float(accountant.get_epsilon(1e-6)) / GRID_PER_EPSILON, FINEST_GRID)
+        if step <= 2.0 * wanted:
+            return accountant
+        step = max(wanted, step / 30.0)
+
+
+@lru_cache(maxsize=256)
+def _rdp(groups: tuple[Group, ...], neighbours: Neighbours) -> RdpAccountant:
+    return _fresh_rdp(groups, neighbours, ORDERS)
+
+
+def _fresh_rdp(groups: tuple[Group, ...], neighbours: Neighbours, orders: Sequence[float]) -> RdpAccountant:
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    poisson = any(group.law == "poisson" for group in groups)
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
+    accountant = RdpAccountant(orders, relation)
+    # Without replacement the bound is for replacing a device; with add-remove the multiplier is of c, and so twice too
+    # large for it: zeroing out is one way of replacing.
+    halved = groups
+    if not poisson and neighbours == "add-remove":
+        halved = tuple(
+            Group(g.law, g.num_devices, g.num_active, g.multiplier / (1.0 if g.law == "all" else 2.0), g.count)
+            for g in groups
+        )
+    with _quiet():
+        accountant.compose(compose(halved, neighbours))
+    return accountant
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Orders for which the library's series does not converge are left out by it; no need to say so each time."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,148 @@
+"""What a scheme promises about privacy: how much, to whom, by whose arithmetic; and what that lets it spend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from airfl.config import AccountantName, Config
+from airfl.privacy import (
+    ACCOUNTANTS,
+    Budget,
+    Domain,
+    Ledger,
+    Neighbours,
+    Observer,
+    RoundEvent,
+    Sampling,
+    make_accountant,
+    release,
+)
+
+#: Devices up to which every round's event keeps one number per device for the base-station observer.
+MAX_DEVICE_NORMS = 1000
+
+
+def sampling_of(config: Config) -> Sampling:
+    """The law by which the run draws its active devices."""
+    system = config.system
+    if system.everyone:
+        return Sampling("all", system.num_devices, system.num_devices)
+    if system.is_poisson:
+        return Sampling("poisson", system.num_devices, system.participation * system.num_devices)
+    return Sampling("without-replacement", system.num_devices, system.num_active)
+
+
+def can_hide_participation(config: Config) -> bool:
+    """Whether sampling can earn credit at all: random, not by channel, and heard with gains that tell nothing."""
+    return not config.system.everyone and config.scheme.selection == "all" and config.channel.csi_error == 0.0
+
+
+@dataclass(frozen=True)
+class Promise:
+    """(ε, δ) for some neighbours and an observer, as one accountant counts.
+
+    Attributes:
+        accountant: its name; never ``auto``.
+        epsilon: None where nothing is promised and ε is only reported.
+        template: a round of the run, but for its noise.
+        rounds: T.
+    """
+
+    accountant: str
+    neighbours: Neighbours
+    observer: Observer
+    epsilon: float | None
+    delta: float
+    template: RoundEvent
+    rounds: int
+
+    @property
+    def budget(self) -> Budget | None:
+        """What combiner norms keep the promise; None where nothing is promised."""
+        if self.epsilon is None or self.observer == "base-station":
+            return None
+        kind = ACCOUNTANTS[self.accountant]
+        return kind.budget(self.epsilon, self.delta, self.template, self.neighbours, self.rounds)
+
+    def spent(self, ledger: Ledger) -> float:
+        """ε of a ledger."""
+        return make_accountant(self.accountant, ledger, self.neighbours, self.observer).epsilon(self.delta)
+
+    def check(self, ledger: Ledger) -> None:
+        """Refuse with ``BudgetError`` what exceeds the promise."""
+        if self.epsilon is not None:
+            release(ledger, self.accountant, self.neighbours, self.epsilon, self.delta, self.observer)
+
+    def without_credit(self) -> Promise:
+        """The same promise kept without credit for sampling."""
+        return replace(self, accountant="gaussian", template=replace(self.template, hides_participation=False))
+
+
+def make_promise(
+    config: Config,
+    dim: int,
+    noise_power: float | None,
+    local_steps: Sequence[int] | None,
+    *,
+    accountant: str | None = None,
+    observer: Observer = "model",
+    keeps_budget: bool = True,
+) -> Promise:
+    """Join a configuration's privacy section with what a scheme fixes itself.
+
+    Args:
+        local_steps: Q of each trial, if a domain is enforced; the largest counts.
+        accountant: the scheme's own; default: as configured, where ``auto`` is the tightest that is proven for the run.
+    """
+    learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
+    domain = None
+    if learning.domain_diameter is not None and local_steps:
+        domain = Domain(
+            learning.domain_diameter, privacy.smoothness, learning.learning_rate, max(local_steps), mean_gain=1.0
+        )
+    template = RoundEvent(
+        round=0,
+        clip_norm=learning.clip_norm_for(dim),
+        gain_bound=1.0,
+        noise_var=0.0,
+        noise_source="channel",
+        noise_power=noise_power,
+        received_norm=None,
+        sampling=sampling,
+        update_factor=learning.server_step * learning.learning_rate / sampling.num_active,
+        domain=domain,
+        hides_participation=can_hide_participation(config),
+    )
+    epsilon = privacy.epsilon_for(dim) if keeps_budget else None
+    name = accountant or privacy.accountant
+    promise = Promise("gaussian", config.neighbours, observer, epsilon, privacy.delta, template, config.system.rounds)
+    if name == "auto":
+        return _tightest(config, promise)
+    return replace(promise, accountant=name)
+
+
+def _tightest(config: Config, promise: Promise) -> Promise:
+    """The proven accountant that asks for the least noise; the exact one where none asks for less."""
+    template = promise.template
+    names = []
+    if template.domain is not None and template.domain.smoothness is not None:
+        names.append("convergent")
+    # Where the combiner serves who is active, its noise tells who that was, unless the floor covers every set.
+    if can_hide_participation(config):
+        names.append("sampled")
+    if not names:
+        return promise
+    if promise.epsilon is None or template.noise_power is None:
+        return replace(promise, accountant=names[0])
+    best, floor = promise, promise.budget.floor * (1.0 - 1e-6)  # type: ignore[union-attr]
+    for name in names:
+        candidate = replace(promise, accountant=name)
+        budget = candidate.budget
+        if budget is not None and budget.floor < floor:
+            best, floor = candidate, budget.floor
+    return best
+
+
+assert set(get_args(AccountantName)) - {"auto"} <= set(ACCOUNTANTS)

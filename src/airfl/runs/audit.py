@@ -1,0 +1,295 @@
+"""An empirical lower bound on ε: the run's own code, with canary devices in and out.
+
+A canary sends the loudest update that clipping allows, c·u along a fixed random direction u, in every round in which it
+takes part. What is tested is how far the final model moved along u: the difference between a run with the canary and
+one without is all that an observer of the model can hold against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
+from airfl.channel import open_link
+from airfl.config import Config
+from airfl.devices import Samples, UpdateBlock, load_samples, open_task
+from airfl.errors import InputError
+from airfl.planning import plan_rounds
+from airfl.privacy import ACCOUNTANTS, GaussianAccountant, Ledger, Neighbours, gaussian_epsilon, make_accountant
+from airfl.privacy.auditing import (
+    AuditBound,
+    OneRunBound,
+    best_guesses,
+    gaussian_bound,
+    linear_scores,
+    one_run_bound,
+    threshold_bound,
+)
+from airfl.randomness import stream
+from airfl.runs.execute import pick_device
+from airfl.runs.result import finite_or_none
+from airfl.schemes import SCHEMES
+from airfl.simulate import Simulation, State, open_simulation
+
+#: Model entries that the repetitions of one batch may hold, and repetitions at most.
+BATCH_ENTRIES, BATCH_ROWS = 30_000_000, 4000
+#: Claims whose trade-off curve is a Gaussian one, so that the Gaussian reading of the counts may refute them.
+GAUSSIAN_CLAIMS = ("gaussian", "convergent")
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        subject: what was audited, in a few words.
+        bound: the lower bound that holds for any mechanism.
+        gaussian: the same counts read as a Gaussian trade-off curve; None for the one-run variant.
+        epsilon_upper: ε of every accountant for the same ledger.
+        scores_in: the test statistic with the canary, scores_out without it.
+    """
+
+    subject: str
+    neighbours: Neighbours
+    bound: AuditBound | OneRunBound
+    gaussian: AuditBound | None
+    epsilon_upper: dict[str, float]
+    scores_in: np.ndarray = field(repr=False)
+    scores_out: np.ndarray = field(repr=False)
+
+    @property
+    def refuted(self) -> list[str]:
+        """Accountants whose ε lies below what was measured."""
+        return [name for name, upper in self.epsilon_upper.items() if self._lower_for(name) > upper]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that ``airfl audit --json`` prints."""
+        reading = self.gaussian
+        return {
+            "subject": self.subject,
+            "epsilon_lower": self.bound.epsilon_lower,
+            "confidence": self.bound.confidence,
+            "epsilon_upper": {name: finite_or_none(value) for name, value in self.epsilon_upper.items()},
+            "delta": self.bound.delta,
+            "neighbours": self.neighbours,
+            "observer": "model",
+            "epsilon_lower_gaussian": None if reading is None else reading.epsilon_lower,
+            "mu_lower": None if reading is None else reading.mu_lower,
+            "repetitions": len(self.scores_in) + len(self.scores_out),
+            "refuted": self.refuted,
+            "refuted_proofs": [name for name in self.refuted if ACCOUNTANTS[name].valid],
+        }
+
+    def _lower_for(self, name: str) -> float:
+        """What counts against an accountant; the Gaussian reading speaks about Gaussian claims only."""
+        readings = [self.bound.epsilon_lower]
+        if self.gaussian is not None and name in GAUSSIAN_CLAIMS:
+            readings.append(self.gaussian.epsilon_lower)
+        return max(readings)
+
+
+def audit_linear(mu: float, repetitions: int, delta: float = 1e-5, confidence: float = 0.95, seed: int = 0) -> Audit:
+    """Audit one round of a linear Gaussian mechanism whose μ is known: a check of the audit itself."""
+    if not (mu > 0 and math.isfinite(mu)):
+        raise InputError(f"`mu` must be positive and finite; got {mu}")
+    _check_repetitions(repetitions)
+    worlds = [linear_scores(mu, repetitions, stream(seed, "canaries", 1, which), bool(which)) for which in (0, 1)]
+    return Audit(
+        f"one linear round with μ = {mu:g}",
+        "add-remove",
+        threshold_bound(worlds[1], worlds[0], delta, confidence),
+        gaussian_bound(worlds[1], worlds[0], delta, confidence),
+        {"gaussian": gaussian_epsilon(delta, mu)},
+        worlds[1],
+        worlds[0],
+    )
+
+
+def audit_run(
+    config: Config,
+    scheme: str = "airfl-dp",
+    repetitions: int = 1000,
+    *,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    advance: Advance | None = None,
+) -> Audit:
+    """Train many times with and without a canary device, everything else but the noise and who takes part being equal.
+
+    Args:
+        repetitions: of each of the two worlds.
+        advance: hears how many repetitions of a round are done; ``rounds × 2 × repetitions`` in all.
+    """
+    _check_scheme(scheme)
+    _check_repetitions(repetitions)
+    delta = config.privacy.delta if delta is None else delta
+    samples = load_samples(config, pick_device(config.engine.device))
+    single = open_simulation(config, scheme, open_task(config, (0,), samples))
+    direction = _direction(config, single.plan.dim)
+    scores: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    ledgers: list[Ledger] = []
+    size = max(1, min(BATCH_ROWS, BATCH_ENTRIES // len(direction)))
+    for present in (True, False):
+        for start in range(0, repetitions, size):
+            keys = range(start, min(start + size, repetitions))
+            # The two worlds draw their own noise: repetitions have to be independent.
+            simulation = _repeated(single, samples, [2 * key + int(present) for key in keys])
+            louder = simulation.plan.clip_norm * direction
+            sent = louder if present else (-louder if config.neighbours == "replace" else 0.0 * louder)
+            state = _play(simulation, {0: sent}, advance)
+            moved = (state.models - simulation.start) @ direction.to(state.models.device)
+            scores[present].append(-moved.double().cpu().numpy())
+            ledgers.extend(state.ledgers)
+    worlds = {present: np.concatenate(parts) for present, parts in scores.items()}
+    return Audit(
+        f"{SCHEMES[scheme].title}, {config.system.rounds} rounds, {2 * repetitions} trainings",
+        config.neighbours,
+        threshold_bound(worlds[True], worlds[False], delta, confidence),
+        gaussian_bound(worlds[True], worlds[False], delta, confidence),
+        _uppers(ledgers, config.neighbours, delta),
+        worlds[True],
+        worlds[False],
+    )
+
+
+def audit_one_run(
+    config: Config,
+    scheme: str = "airfl-dp",
+    canaries: int | None = None,
+    *,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    advance: Advance | None = None,
+) -> Audit:
+    """One training, many canary devices, each in or out by its own coin (Steinke, Nasr & Jagielski 2023).
+
+    Args:
+        canaries: how many devices are canaries; default half of them.
+    """
+    _check_scheme(scheme)
+    total = config.system.num_devices
+    count = max(2, total // 2) if canaries is None else canaries
+    if not 2 <= count <= total:
+        raise InputError(f"`canaries` must be 2 to {total}, the number of devices; got {count}")
+    delta = config.privacy.delta if delta is None else delta
+    samples = load_samples(config, pick_device(config.engine.device))
+    simulation = open_simulation(config, scheme, open_task(config, (0,), samples))
+    if count > simulation.plan.dim:
+        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.plan.dim}")
+    generator = stream(config.system.seed, "canaries", 2)
+    directions = torch.from_numpy(np.linalg.qr(generator.standard_normal((simulation.plan.dim, count)))[0].T).float()
+    included = generator.random(count) < 0.5
+    loudest = simulation.plan.clip_norm * (1.0 - 1e-6)
+    sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
+    state = _play(simulation, sent, advance)
+    # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
+    quiet = replace(simulation, uplink=_Noiseless(simulation.uplink))
+    others = _play(quiet, {j: 0.0 * directions[j] for j in range(count)}, advance)
+    moved = (state.models - others.models)[0].double().cpu()
+    scores = -(directions.double() @ moved).numpy()
+    mu = GaussianAccountant(state.ledgers[0], "add-remove").mu
+    guesses = best_guesses(mu, count, delta, confidence)
+    return Audit(
+        f"{SCHEMES[scheme].title}, {config.system.rounds} rounds, one training with {count} canaries",
+        config.neighbours,
+        one_run_bound(scores, included, guesses, delta, confidence),
+        None,
+        _uppers(state.ledgers, config.neighbours, delta),
+        scores[included],
+        scores[~included],
+    )
+
+
+@dataclass(frozen=True)
+class _Noiseless:
+    """The uplink without any noise."""
+
+    uplink: Uplink
+
+    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
+        silent = replace(reception, noise_var=torch.zeros_like(reception.noise_var), noise_power=0.0, artificial=None)
+        return self.uplink.receive(blocks, dim, silent)
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in SCHEMES:
+        raise InputError(f"no scheme named `{scheme}`; known: {', '.join(SCHEMES)}")
+
+
+def _check_repetitions(repetitions: int) -> None:
+    if repetitions < 10:
+        raise InputError(f"`repetitions` must be at least 10; got {repetitions}")
+
+
+def _direction(config: Config, dim: int) -> torch.Tensor:
+    """A random direction, a hair shorter than 1: canaries keep to the clip norm after rounding too."""
+    draw = stream(config.system.seed, "canaries", 0).standard_normal(dim)
+    return torch.from_numpy(draw / np.linalg.norm(draw) * (1.0 - 1e-6)).float()
+
+
+def _repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
+    """A trial once per key, with the same devices, data and channels, and participation and noise keyed anew."""
+    config, plan, rows = single.config, single.plan, (0,) * len(keys)
+    if config.system.everyone:
+        plan = plan.repeated(len(keys))
+    else:
+        link = replace(open_link(config, rows), participation_keys=tuple(keys))
+        if config.scheme.combiner_columns == "all":  # the design does not depend on who takes part
+            plan = plan.repeated(len(keys), link)
+        else:
+            steps = [single.task.max_local_steps(0)]
+            plan = plan_rounds(config, single.scheme, link, plan.dim, steps * len(keys))
+    kind = SignalUplink if isinstance(single.uplink, SignalUplink) else EquivalentUplink
+    task = open_task(config, rows, samples)
+    return replace(
+        single, task=task, plan=plan, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
+    )
+
+
+def _play(simulation: Simulation, canaries: dict[int, torch.Tensor], advance: Advance | None) -> State:
+    """Run all rounds; ``canaries`` says what which device sends in place of its update."""
+    state = simulation.init()
+    for _ in range(simulation.config.system.rounds):
+        active = torch.from_numpy(simulation.plan.active_in(state.round))
+
+        def plant(block: UpdateBlock, active: torch.Tensor = active) -> UpdateBlock:
+            device = active[block.trial.cpu(), block.slot.cpu()]
+            updates = block.updates
+            for number, vector in canaries.items():
+                where = (device == number).to(updates.device)
+                if bool(where.any()):
+                    updates = torch.where(where.unsqueeze(1), vector.to(updates.device), updates)
+            return UpdateBlock(block.trial, block.slot, updates, block.losses)
+
+        state, _, _ = simulation.advance(state, plant)
+        if advance is not None:
+            advance(len(state.models))
+    return state
+
+
+def _uppers(ledgers: Sequence[Ledger], neighbours: Neighbours, delta: float) -> dict[str, float]:
+    """ε of every accountant for who sees the final model, the worst of the repetitions."""
+    return {
+        name: max(make_accountant(name, book, neighbours).epsilon(delta) for book in _different(ledgers))
+        for name, kind in ACCOUNTANTS.items()
+        if "model" in kind.observers
+    }
+
+
+def _different(ledgers: Sequence[Ledger]) -> Iterator[Ledger]:
+    """Ledgers that differ in what accountants of models look at."""
+    seen = set()
+    for book in ledgers:
+        key = tuple((e.noise_var, e.gain_bound, e.domain, e.gradient_var, e.hides_participation) for e in book.events)
+        if key not in seen:
+            seen.add(key)
+            yield book

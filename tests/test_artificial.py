@@ -1,0 +1,132 @@
+"""Artificial noise at the devices, and the schemes of prior work."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import airfl
+from airfl.air import EquivalentUplink, SignalUplink
+from airfl.devices.engine import UpdateBlock
+from airfl.privacy import make_accountant
+from airfl.transceiver import visibility
+from tests.test_participation import plan_of, simulation_of
+
+
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 7), m=st.integers(1, 7), nu=st.sampled_from([0.0, 0.1, 30.0]))
+def test_visibility_is_the_coloured_quadratic_form(seed, k, m, nu):
+    rng = np.random.default_rng(seed)
+    paths = rng.standard_normal((k, m)) + 1j * rng.standard_normal((k, m))
+    sigma2, growth = 0.7, 1.3
+    cover = sigma2 * np.eye(m) + nu * sum(np.outer(p, p.conj()) for p in paths) / growth**2
+    brute = [math.sqrt(sigma2 * (p.conj() @ np.linalg.solve(cover, p)).real) / growth for p in paths]
+    found = visibility(torch.from_numpy(paths), sigma2).norms(nu, growth)
+    assert np.allclose(found.numpy(), brute, rtol=1e-9)
+
+
+@pytest.fixture
+def guarded(tiny):
+    return tiny.replace({"privacy.epsilon": 20.0, "system.participation": 1.0, "scheme.names": ["airfl-an"]})
+
+
+def test_the_base_station_is_kept_to_the_budget(guarded):
+    simulation = simulation_of(guarded, "airfl-an")
+    *_, (state, _) = simulation.rounds()
+    simulation.release(state)
+    for row, ledger in enumerate(state.ledgers):
+        curious = make_accountant("gaussian", ledger, "add-remove", "base-station").epsilon(1e-5)
+        assert curious <= 20.0
+        assert curious == pytest.approx(20.0, rel=1e-7)
+        outside = make_accountant("gaussian", ledger, "add-remove", "model").epsilon(1e-5)
+        assert outside < curious  # the model is covered by everyone's noise, a device at the antennas by its own
+        event = ledger.events[0]
+        nu, q = float(simulation.plan.artificial[row]), float(simulation.plan.norm[row, 0])
+        assert event.noise_source == "channel+artificial"
+        assert event.noise_var == pytest.approx(q * q * event.noise_power / 2 + 12 * nu / 2)
+        reception, sent = simulation.plan.reception(0)
+        assert float(sent.power_w.max()) <= guarded.channel.power_w * (1 + 1e-9)
+        # The number that the ledger keeps is the coloured quadratic form over the paths that were used.
+        paths = (reception.channels[row] * reception.tx_scaling[row].unsqueeze(1)).numpy()
+        sigma2 = event.noise_power
+        cover = sigma2 * np.eye(16) + nu * sum(np.outer(p, p.conj()) for p in paths)
+        brute = [math.sqrt(sigma2 * (p.conj() @ np.linalg.solve(cover, p)).real) for p in paths]
+        assert np.allclose(event.device_norms, brute, rtol=1e-6)
+
+
+def test_a_budget_that_the_channel_already_keeps_asks_for_no_artificial_noise(guarded):
+    plan = plan_of(guarded.replace({"channel.power_w": 1e-16}), "airfl-an")
+    assert float(plan.artificial.max()) == 0.0
+    assert torch.equal(plan.norm, plan.minimum)
+
+
+def test_distrust_costs_noise(guarded):
+    trusting = plan_of(guarded, "airfl-dp")
+    distrusting = plan_of(guarded, "airfl-an")
+    assert bool((distrusting.noise_var > 5 * trusting.noise_var).all())
+
+
+def test_artificial_noise_is_the_same_in_both_uplinks(guarded):
+    """The noise booked is the noise added, whoever adds it."""
+    plan = plan_of(guarded, "airfl-an", trials=(0,))
+    reception, _ = plan.reception(1)
+    dim = 100_000
+    silence = UpdateBlock(torch.zeros(12, dtype=torch.int64), torch.arange(12), torch.zeros(12, dim), torch.zeros(12))
+    booked = float(plan.noise_var[0, 1])
+    for kind in (EquivalentUplink, SignalUplink):
+        noise = kind(3, (0,)).receive([silence], dim, reception)[0].double()
+        assert float(noise.var()) == pytest.approx(booked, rel=5 * math.sqrt(2 / dim))
+
+
+def test_adaptive_power_spends_late_and_within_its_budget(tiny):
+    config = tiny.replace({"system.rounds": 8, "scheme.contraction": 0.5, "channel.power_w": 1.0})
+    plan = plan_of(config, "liu2020", trials=(0,))
+    norms = plan.norm[0]
+    assert bool((norms[1:] < norms[:-1]).all())
+    assert torch.allclose(norms[1:] / norms[:-1], torch.full((7,), 0.5**0.25, dtype=torch.float64))
+    assert math.fsum((1 / norms.square()).tolist()) <= plan.budget.total
+    assert math.fsum((1 / norms.square()).tolist()) == pytest.approx(plan.budget.total, rel=1e-9)
+    even = plan_of(config.replace({"scheme.contraction": 1.0}), "liu2020", trials=(0,)).norm[0]
+    assert torch.allclose(even, even[0].expand(8))
+
+
+@given(st.integers(0, 10**6), st.floats(0.3, 1.0), st.floats(0.2, 3))
+def test_adaptive_power_is_optimal(seed, contraction, share):
+    """No small exchange of budget between two rounds improves Σ ω q²."""
+    from airfl.transceiver import allocate
+
+    rng = np.random.default_rng(seed)
+    pi = torch.from_numpy(rng.uniform(0.5, 2.0, 6))
+    omega = contraction ** torch.arange(5, -1, -1, dtype=torch.float64)
+    total = share * float((1 / pi.square()).sum())
+    q = torch.maximum(allocate(pi * omega.sqrt(), total, omega) / omega.sqrt(), pi)
+    spend, cost = 1 / q.square(), float((omega * q.square()).sum())
+    for i in range(6):
+        for j in range(6):
+            moved = spend.clone()
+            step = 1e-4 * float(min(spend[i], spend[j]))
+            moved[i] -= step
+            moved[j] += step
+            trial = moved.rsqrt()
+            if i != j and bool((trial >= pi).all()):
+                assert float((omega * trial.square()).sum()) >= cost * (1 - 1e-9)
+
+
+def test_per_round_budgets_hold_for_each_round_and_not_for_all(tiny):
+    config = tiny.replace({"privacy.epsilon": 0.9, "scheme.names": ["koda2020"], "system.rounds": 10})
+    entry = airfl.run(config).summary["schemes"]["koda2020"]
+    assert entry["status"] == "done"
+    assert entry["epsilon"]["koda2020"] <= 0.9
+    assert entry["epsilon"]["gaussian"] > 1.5  # ten rounds together
+
+
+def test_all_schemes_in_one_run(tiny):
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp", "airfl-an", "liu2020", "koda2020"]}))
+    for name, entry in result.summary["schemes"].items():
+        assert entry["status"] == "done", name
+    assert result.summary["budget_accountant"] == "gaussian"
+    assert {entry["accountant"] for entry in result.summary["schemes"].values()} == {"gaussian", "liu2020", "koda2020"}

@@ -1,0 +1,154 @@
+"""Audits of the simulator itself: below what is booked, and a planted bug is caught."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from airfl import runs
+from airfl.air import EquivalentUplink
+from airfl.errors import InputError
+from airfl.privacy import ACCOUNTANTS
+
+VARIANTS = (
+    list(itertools.product(["all", "poisson", "fixed"], ["airfl-dp", "airfl-mimo"], ["replace", "add-remove"]))
+    + [(law, "airfl-dp", relation) for law in ("all", "poisson") for relation in ("add-remove", "replace")] * 2
+)
+
+
+def config_of(tiny, law, scheme, relation, seed=0, **more):
+    return tiny.replace(
+        {
+            "system.seed": seed,
+            "system.num_devices": 5,
+            "system.num_antennas": 8,
+            "system.participation": 1.0 if law == "all" else 0.6,
+            "system.sampling": "poisson" if law == "poisson" else "fixed",
+            "system.rounds": 2,
+            "learning.local_steps": 2,
+            "scheme.names": [scheme],
+            "scheme.combiner": "zero-forcing",
+            "scheme.combiner_columns": "all",
+            "channel.power_w": 1.0,
+            "privacy.neighbours": relation,
+            "privacy.epsilon": 2.0,
+            "privacy.delta": 1e-2,
+            "privacy.accountant": "auto",
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize(("number", "variant"), list(enumerate(VARIANTS)))
+def test_the_lower_bound_lies_below_every_valid_upper_bound(tiny, number, variant):
+    """Twenty seeded configurations of trained models."""
+    audit = runs.audit_run(config_of(tiny, *variant, seed=number), variant[1], 400)
+    for name, upper in audit.epsilon_upper.items():
+        if ACCOUNTANTS[name].valid:
+            assert audit.bound.epsilon_lower <= upper, name
+    assert audit.gaussian.epsilon_lower <= audit.epsilon_upper["gaussian"]
+    assert not audit.summary["refuted_proofs"]
+    assert len(VARIANTS) == 20
+
+
+def test_it_comes_close_where_the_bound_is_exact(tiny):
+    audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 4000)
+    assert audit.epsilon_upper["gaussian"] == pytest.approx(2.0)
+    assert audit.gaussian.epsilon_lower >= 0.75 * audit.epsilon_upper["gaussian"]
+    assert audit.bound.epsilon_lower > 0.3 * audit.epsilon_upper["gaussian"]
+
+
+def test_a_planted_bug_is_caught(tiny, monkeypatch):
+    """Half of the noise is lost between the ledger and the air."""
+    honest = EquivalentUplink.receive
+
+    def quieter(self, blocks, dim, reception):
+        return honest(self, blocks, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 2))
+
+    monkeypatch.setattr(EquivalentUplink, "receive", quieter)
+    audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 3000)
+    assert "gaussian" in audit.refuted
+    assert audit.summary["refuted_proofs"]
+
+
+def test_prior_work_is_refuted_by_measurement(tiny):
+    """Per-round accounting of many rounds claims less than what leaks."""
+    config = config_of(tiny, "all", "koda2020", "add-remove", **{"system.rounds": 12})
+    audit = runs.audit_run(config, "koda2020", 2000)
+    assert "koda2020" in audit.refuted
+    assert not audit.summary["refuted_proofs"]
+
+
+def test_one_run_with_many_canaries(tiny, monkeypatch):
+    many = {"system.num_devices": 300, "scheme.combiner": "mrc", "learning.batch_size": 2}
+    config = config_of(tiny, "all", "airfl-dp", "add-remove", **many)
+    audit = runs.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
+    upper = audit.epsilon_upper["gaussian"]
+    assert 0.0 <= audit.bound.epsilon_lower <= upper
+    assert audit.bound.canaries == 250
+    assert not audit.refuted
+
+    honest = EquivalentUplink.receive
+    monkeypatch.setattr(
+        EquivalentUplink,
+        "receive",
+        lambda self, blocks, dim, reception: honest(
+            self, blocks, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 1e4)
+        ),
+    )
+    leaky = runs.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
+    assert leaky.bound.epsilon_lower > audit.bound.epsilon_lower
+    assert leaky.bound.epsilon_lower > 2.0
+
+
+def test_linear_mechanism_reaches_most_of_epsilon():
+    audit = runs.audit_linear(1.0, 2_000_000, delta=1e-3)
+    assert 0.85 * audit.epsilon_upper["gaussian"] <= audit.bound.epsilon_lower <= audit.epsilon_upper["gaussian"]
+
+
+def test_command_line(call, tmp_path):
+    code, out, _ = call("audit", "--mu", "0.5", "--repetitions", "200000", "--delta", "1e-2", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert {"epsilon_lower", "confidence", "epsilon_upper"} <= set(answer)
+    assert 0 < answer["epsilon_lower"] <= answer["epsilon_upper"]["gaussian"]
+    code, out, _ = call("audit", "--mu", "2", "--repetitions", "5000", "--out", "figures")
+    assert code == 0
+    assert "Nothing speaks against it" in out
+    assert (tmp_path / "figures" / "audit.png").is_file()
+    for arguments, word in (
+        ([], "--mu"),
+        (["demo", "--mu", "1"], "one of the two"),
+        (["--mu", "-1"], "positive"),
+        (["--mu", "1", "--repetitions", "3"], "at least 10"),
+        (["--mu", "1", "--confidence", "2"], "confidence"),
+        (["demo", "--one-run", "--repetitions", "100"], "--one-run"),
+        (["demo", "--canaries", "5"], "--one-run"),
+        (["demo", "--scheme", "hope"], "no scheme named"),
+    ):
+        code, _, err = call("audit", *arguments)
+        assert code == 2, arguments
+        assert word in err, arguments
+
+
+def test_command_line_trains_and_reports(call, tmp_path, tiny):
+    (tmp_path / "small.toml").write_text(config_of(tiny, "all", "airfl-dp", "add-remove").to_toml())
+    code, out, _ = call("audit", "small.toml", "--repetitions", "300", "--json")
+    assert code == 0
+    answer = json.loads(out.splitlines()[-1])
+    assert set(answer["epsilon_upper"]) == {n for n, kind in ACCOUNTANTS.items() if "model" in kind.observers}
+    code, out, _ = call("audit", "small.toml", "--one-run", "--canaries", "4", "--delta", "1e-2")
+    assert code == 0
+    code, _, err = call("audit", "small.toml", "--one-run", "--canaries", "400")
+    assert code == 2
+    assert "canaries" in err
+
+
+def test_bad_questions(tiny):
+    with pytest.raises(InputError, match="scheme"):
+        runs.audit_run(tiny, "nothing")
+    with pytest.raises(InputError, match="at least 10"):
+        runs.audit_run(tiny, "airfl-dp", 1)
