@@ -171,7 +171,7 @@ class Liu2024:
     """Liu et al.: Rényi composition for who sees every antenna, ρ = μ²/2 and ε = ρ + 2√(ρ log(1/δ)); linear in T."""
 
     name: ClassVar[str] = "liu2024"
-    label: ClassVar[str] = "Liu et al. 2024"
+    label: ClassVar[str] = "Liu 2024, base station"
     assumptions: ClassVar[str] = (
         "Against the base station itself, which sees every antenna and who took part: Rényi composition of all rounds, "
         "valid, and linear in their number."

@@ -126,31 +126,46 @@ _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
 
 def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, name: str = "privacy") -> None:
     """ε against T: left what grows with every round, right what an enforced domain changes."""
+    diameters = sorted({c.diameter for c in curves if c.diameter is not None})
+    plain = [c for c in curves if c.diameter is None]
+    panels = [("without a domain", plain)]
+    if diameters:
+        panels.append(("with an enforced domain of diameter D", [plain[0], *(c for c in curves if c not in plain)]))
     with mpl.rc_context(RC):
-        panels = 2 if any(curve.diameter is not None for curve in curves) else 1
-        figure = Figure(figsize=(4.6 * panels, 3.9))
+        figure = Figure(figsize=(4.7 * len(panels), 4.0))
         FigureCanvasAgg(figure)
-        left = figure.add_subplot(1, panels, 1)
-        for curve in (c for c in curves if c.diameter is None):
-            label = ACCOUNTANTS[curve.accountant].label
-            left.loglog(curve.rounds, curve.epsilon, label=label, **ACCOUNTANT_STYLES[curve.accountant])
-        left.set_title("without a domain", fontsize=10)
-        left.set_ylabel(f"ε at δ = {number(delta)}")
-        if panels == 2:
-            right = figure.add_subplot(1, panels, 2, sharey=left)
-            plain = next(c for c in curves if c.accountant == "gaussian")
-            right.loglog(plain.rounds, plain.epsilon, label="exact, no domain", color="#000000")
-            diameters = sorted({c.diameter for c in curves if c.diameter is not None})
-            for curve in (c for c in curves if c.diameter is not None):
-                dash = _DASHES[diameters.index(curve.diameter or 0.0) % len(_DASHES)]
-                style = {**ACCOUNTANT_STYLES[curve.accountant], "linestyle": dash}
-                words = f"{ACCOUNTANTS[curve.accountant].label}, D = {number(curve.diameter or 0.0)}"
-                right.loglog(curve.rounds, curve.epsilon, label=words, **style)
-            right.set_title("with an enforced domain of diameter D", fontsize=10)
-        for axes in figure.axes:
+        shared: Axes | None = None
+        for index, (title, lines) in enumerate(panels):
+            shared = axes = figure.add_subplot(1, len(panels), index + 1, sharey=shared)
+            for group in _coinciding(lines):
+                curve = group[0]
+                style = dict(ACCOUNTANT_STYLES[curve.accountant])
+                if curve.diameter is not None:
+                    style["linestyle"] = _DASHES[diameters.index(curve.diameter) % len(_DASHES)]
+                axes.loglog(curve.rounds, curve.epsilon, label="\n= ".join(map(_curve_label, group)), **style)
+            axes.set_title(title, fontsize=10)
             axes.set_xlabel("rounds T")
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=8, loc="upper left")
+        figure.axes[0].set_ylabel(f"ε at δ = {number(delta)}")
         _write(figure, folder, name)
+
+
+def _coinciding(curves: Sequence[Curve]) -> list[list[Curve]]:
+    """Curves that lie on top of each other, within 1 % everywhere, together."""
+    groups: list[list[Curve]] = []
+    for curve in curves:
+        for group in groups:
+            if np.allclose(curve.epsilon, group[0].epsilon, rtol=0.01):
+                group.append(curve)
+                break
+        else:
+            groups.append([curve])
+    return groups
+
+
+def _curve_label(curve: Curve) -> str:
+    label = ACCOUNTANTS[curve.accountant].label
+    return label if curve.diameter is None else f"{label}, D = {number(curve.diameter)}"
 
 
 def _write(figure: Figure, folder: Path, name: str) -> None:
