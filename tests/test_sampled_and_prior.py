@@ -1,0 +1,229 @@
+"""Sampling credit against the library and by hand, prior work's formulas, exports."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airfl.privacy import (
+    Ledger,
+    LedgerAccountant,
+    PrivacyError,
+    RoundEvent,
+    Sampling,
+    WhatIf,
+    gaussian_epsilon,
+    make_accountant,
+    to_dp_event,
+)
+from airfl.privacy.dp_event import MAX_LEVELS, groups_of
+from airfl.privacy.prior import inverse_c
+
+
+def book(noise_vars, law="poisson", rate=0.1, n=50, hides=True, clip_norm=1.0):
+    sampling = Sampling(law, n, n if law == "all" else rate * n)
+    return Ledger(
+        tuple(
+            RoundEvent(t, clip_norm, 1.0, float(v), "channel", 1.0, 1.0, sampling, 0.1, hides_participation=hides)
+            for t, v in enumerate(noise_vars)
+        )
+    )
+
+
+def test_the_small_rate_at_which_the_published_factor_fails():
+    """r = 0.1, μ = 1, α = 16: divergence 5.54 where the published factor r claims 0.80."""
+    one = book([1.0])
+    assert make_accountant("sampled", one, "add-remove").rdp(16) == pytest.approx(5.54, abs=0.005)
+    assert 0.1 * make_accountant("gaussian", one, "add-remove").rdp(16) == pytest.approx(0.80)
+
+
+def brute_delta(epsilon, rate, multiplier, direction):
+    """∫ (P − e^ε Q)+ of one Poisson-sampled round, at 30 digits: P, Q the mixture and the plain Gaussian."""
+
+    def density(x, mean):
+        return mpmath.npdf(x, mean, multiplier)
+
+    def mixture(x):
+        return (1 - rate) * density(x, 0) + rate * density(x, 1)
+
+    def excess(x):
+        p, q = (mixture(x), density(x, 0)) if direction == "remove" else (density(x, 0), mixture(x))
+        return max(mpmath.mpf(0), p - mpmath.exp(epsilon) * q)
+
+    edges = mpmath.linspace(-12 * multiplier, 12 * multiplier + 1, 400)
+    return mpmath.quad(excess, edges)
+
+
+@pytest.mark.parametrize(("rate", "multiplier", "epsilon"), [(0.1, 1.0, 1.0), (0.5, 0.7, 2.0), (0.9, 1.5, 0.5)])
+def test_one_sampled_round_against_integration(rate, multiplier, epsilon):
+    ours = make_accountant("sampled", book([multiplier**2], rate=rate), "add-remove").delta(epsilon)
+    true = max(float(brute_delta(epsilon, rate, multiplier, way)) for way in ("remove", "add"))
+    assert true * (1 - 1e-6) <= ours <= true * (1 + 2e-3)  # an upper bound, and a close one
+
+
+@settings(max_examples=12)
+@given(
+    variances=st.lists(st.floats(0.3, 100), min_size=1, max_size=4),
+    rate=st.floats(0.05, 0.98),
+    law=st.sampled_from(["poisson", "without-replacement"]),
+    neighbours=st.sampled_from(["add-remove", "replace"]),
+)
+def test_never_above_gaussian(variances, rate, law, neighbours):
+    ledger = book(variances, law, rate)
+    plain = make_accountant("gaussian", ledger, neighbours)
+    sampled = make_accountant("sampled", ledger, neighbours)
+    assert sampled.epsilon(1e-5) <= plain.epsilon(1e-5)
+    assert sampled.delta(1.0) <= plain.delta(1.0)
+    assert sampled.rdp(8) <= plain.rdp(8)
+
+
+def test_no_credit_where_the_noise_tells_who_took_part():
+    telling, hiding = book([2.0] * 5, hides=False), book([2.0] * 5)
+    plain = make_accountant("gaussian", telling, "add-remove").epsilon(1e-5)
+    assert make_accountant("sampled", telling, "add-remove").epsilon(1e-5) == plain
+    assert make_accountant("sampled", hiding, "add-remove").epsilon(1e-5) < 0.5 * plain
+    mixed = Ledger((*hiding.events[:2], *telling.events[2:]))
+    between = make_accountant("sampled", mixed, "add-remove").epsilon(1e-5)
+    assert make_accountant("sampled", hiding, "add-remove").epsilon(1e-5) < between < plain
+    with pytest.raises(PrivacyError, match="says nothing about"):  # the base station knows who took part
+        make_accountant("sampled", hiding, "add-remove", "base-station")
+
+
+def test_without_replacement_at_the_papers_rate_earns_nothing():
+    """The library's bound there, 166.7, is worse than no credit at all: 112.9."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    ledger = WhatIf(83.5722, 10_726, 50, 0.9, num_devices=50).ledger()
+    assert make_accountant("sampled", ledger, "replace").epsilon(1e-5) == pytest.approx(112.94, abs=0.01)
+    theirs = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    theirs.compose(to_dp_event(ledger, "replace"))
+    assert theirs.get_epsilon(1e-5) == pytest.approx(166.7, abs=0.1)
+
+
+def test_without_replacement_at_a_small_rate_earns_a_lot():
+    ledger = book([4.0] * 30, "without-replacement", 0.1)
+    for neighbours in ("replace", "add-remove"):
+        plain = make_accountant("gaussian", ledger, neighbours).epsilon(1e-5)
+        assert make_accountant("sampled", ledger, neighbours).epsilon(1e-5) < 0.7 * plain
+    # Zeroing out is one way of replacing.
+    assert make_accountant("sampled", ledger, "add-remove").epsilon(1e-5) <= make_accountant(
+        "sampled", ledger, "replace"
+    ).epsilon(1e-5)
+
+
+@given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=200))
+def test_levels_are_rounded_down_and_few(variances):
+    groups = groups_of(book(variances), "add-remove")
+    assert len(groups) <= MAX_LEVELS
+    assert sum(group.count for group in groups) == len(variances)
+    exact = np.sort(np.sqrt(variances))
+    rounded = np.sort(np.repeat([g.multiplier for g in groups], [g.count for g in groups]))
+    assert np.all(rounded <= exact * (1 + 1e-12))
+    assert rounded[0] == pytest.approx(exact[0])
+
+
+def test_export_reads_the_same_in_the_library():
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    relations = dp_accounting.NeighboringRelation
+    ledger = book([3.0, 3.0, 5.0], "all")
+    for neighbours, relation in (("add-remove", relations.ADD_OR_REMOVE_ONE), ("replace", relations.REPLACE_ONE)):
+        exact = make_accountant("gaussian", ledger, neighbours).epsilon(1e-5)
+        pld = PLDAccountant(relation, 1e-4)
+        pld.compose(to_dp_event(ledger, neighbours, "contribution"))
+        assert pld.get_epsilon(1e-5) == pytest.approx(exact, rel=1e-4)
+        rdp = RdpAccountant(neighboring_relation=relation)
+        rdp.compose(to_dp_event(ledger, neighbours))
+        assert exact < rdp.get_epsilon(1e-5) < 1.3 * exact
+    silent = dataclasses.replace(ledger.events[0], noise_var=0.0, noise_power=None, received_norm=None)
+    nothing = PLDAccountant()
+    nothing.compose(to_dp_event(Ledger((silent,)), "add-remove"))
+    assert math.isinf(nothing.get_epsilon(1e-5))
+
+
+def test_opacus_surface():
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = LedgerAccountant()
+    assert accountant.get_epsilon(1e-5) == 0.0
+    for _ in range(20):
+        accountant.step(noise_multiplier=1.2, sample_rate=0.2)
+    theirs = PLDAccountant()
+    theirs.compose(PoissonSampledDpEvent(0.2, GaussianDpEvent(1.2)), 20)
+    assert accountant.get_epsilon(delta=1e-5) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-3)
+    assert len(accountant) == 20
+    state = json.loads(json.dumps(accountant.state_dict()))
+    other = LedgerAccountant("gaussian")
+    other.load_state_dict(state)
+    assert other.get_epsilon(1e-5) == accountant.get_epsilon(1e-5)
+    assert other.mechanism() == "sampled"
+    other.step(noise_multiplier=1.2, sample_rate=1.0)
+    assert other.get_epsilon(1e-5) > accountant.get_epsilon(1e-5)
+    state["ledger"]["events"][3]["noise_var"] = 100.0
+    for broken in (state, {"ledger": state["ledger"]}):
+        with pytest.raises(PrivacyError):
+            other.load_state_dict(broken)
+    for bad in ({"noise_multiplier": -1.0}, {"noise_multiplier": 1.0, "sample_rate": 0.0}):
+        with pytest.raises(PrivacyError):
+            other.step(**bad)
+    with pytest.raises(PrivacyError):
+        LedgerAccountant("nobody")
+
+
+def test_liu2020_by_its_own_equations():
+    assert inverse_c(1e5) == pytest.approx(3.130399, abs=5e-7)
+    x = inverse_c(1e5)
+    assert math.sqrt(math.pi) * x * math.exp(x * x) == pytest.approx(1e5, rel=1e-12)
+    ledger = book([4.0, 9.0], "all")
+    h = 0.5 * (1 / 4 + 1 / 9)
+    epsilon = make_accountant("liu2020", ledger, "add-remove").epsilon(1e-5)
+    assert (math.sqrt(epsilon + x * x) - x) ** 2 == pytest.approx(h, rel=1e-12)
+
+
+def test_koda2020_is_the_worst_round_of_the_classical_mechanism():
+    ledger = book([100.0, 25.0, 400.0], "all")
+    expected = math.sqrt(2 * math.log(1.25e5)) / 5.0
+    assert make_accountant("koda2020", ledger, "add-remove").epsilon(1e-5) == pytest.approx(expected)
+    assert expected < 1  # where it is a theorem for one round, it holds
+    assert gaussian_epsilon(1e-5, 0.2) < expected
+
+
+def test_park2023_counts_gradients_as_noise_and_says_what_it_rests_on():
+    ledger = book([4.0], "all")
+    assert make_accountant("park2023", ledger, "add-remove").mu == pytest.approx(0.5)
+    with_estimate = Ledger((dataclasses.replace(ledger.events[0], gradient_var=12.0),))
+    accountant = make_accountant("park2023", with_estimate, "add-remove")
+    assert accountant.mu == pytest.approx(0.25)
+    assert "not a proof" in accountant.assumptions
+
+
+def test_liu2024_grows_linearly_and_covers_the_exact_bound():
+    question = WhatIf(1.0, 1.0, 1000, received_snr=0.5)
+    half, whole = (make_accountant("liu2024", question.ledger(t), "add-remove", "base-station") for t in (500, 1000))
+    assert whole.rdp(7) == pytest.approx(2 * half.rdp(7))
+    exact = make_accountant("gaussian", question.ledger(), "add-remove", "base-station").epsilon(1e-5)
+    assert exact <= whole.epsilon(1e-5)
+
+
+def test_base_station_counts_each_devices_own_rounds():
+    """Two devices take turns in being loud: each is loud half of the time only."""
+    loud = [(3.0, 1.0), (1.0, 3.0)] * 5
+    rows = [
+        dataclasses.replace(event, received_norm=3.0, device_norms=norms, sampling=Sampling("all", 2, 2))
+        for event, norms in zip(book([1.0] * 10, "all").events, loud, strict=True)
+    ]
+    found = make_accountant("gaussian", Ledger(tuple(rows)), "add-remove", "base-station").mu
+    assert found == pytest.approx(math.sqrt(2 * 5 * (9 + 1)))
+    coarse = Ledger(tuple(dataclasses.replace(event, device_norms=None) for event in rows))
+    assert make_accountant("gaussian", coarse, "add-remove", "base-station").mu == pytest.approx(math.sqrt(2 * 10 * 9))
