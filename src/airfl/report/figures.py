@@ -97,7 +97,8 @@ def draw_audit(audit: Audit, folder: Path) -> None:
         axes = figure.add_subplot()
         worlds = (("canary out", audit.scores_out, "#0072B2"), ("canary in", audit.scores_in, "#D55E00"))
         low, high = (float(edge(scores)) for edge, scores in ((np.min, worlds[0][1]), (np.max, worlds[1][1])))
-        edges = np.linspace(min(low, high), max(low, high), 60).tolist()
+        count = min(60, max(12, round(len(worlds[0][1]) ** 0.5)))
+        edges = np.linspace(min(low, high), max(low, high), count).tolist()
         shared: dict[str, Any] = {"density": True, "histtype": "stepfilled", "alpha": 0.35}
         for (label, scores, color), hatch in zip(worlds, ("", "///"), strict=True):
             axes.hist(scores, edges, color=color, hatch=hatch, label=label, **shared)
