@@ -21,11 +21,9 @@ POINTWISE = (nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.ELU
 
 def replicated(module: nn.Module) -> Forward | None:
     """Return the replicated forward pass of a chain of known layers, or None if the module is anything else."""
-    if len(list(module.parameters())) != len(list(module.named_parameters(remove_duplicate=False))):
-        return None  # tied weights have one name but two places
-    layers = list(_chain(module, ""))
-    stages = [_stage(layer, name) for name, layer in layers]
-    if not layers or any(stage is None for stage in stages):
+    layers = chain(module)
+    stages = [_stage(layer, name) for name, layer in layers or []]
+    if not stages or any(stage is None for stage in stages):
         return None
 
     def forward(parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
@@ -35,6 +33,16 @@ def replicated(module: nn.Module) -> Forward | None:
         return x
 
     return forward
+
+
+def chain(module: nn.Module) -> list[tuple[str, nn.Module]] | None:
+    """The layers of nested ``Sequential`` modules in order, with the prefix of their parameters' names.
+
+    None where weights are tied: they have one name but two places.
+    """
+    if len(list(module.parameters())) != len(list(module.named_parameters(remove_duplicate=False))):
+        return None
+    return list(_chain(module, ""))
 
 
 def _chain(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

@@ -1,0 +1,324 @@
+"""All active devices of all trials in a few fused GPU kernels per step; the readable twin is ``BatchedEngine``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from airfl.devices.engine import UpdateBlock
+from airfl.devices.fused_layout import ConvBlock, Layout, LinearBlock
+from airfl.devices.models import ModelSpec
+
+#: How each precision stores activations, and how matrix units read float32.
+PRECISIONS: dict[str, tuple[torch.dtype, str]] = {
+    "float32": (torch.float32, "ieee"),
+    "tf32": (torch.float32, "tf32"),
+    "bf16": (torch.bfloat16, "ieee"),
+}
+
+#: Tile sizes and launch settings of each kernel ("images": it reads the data set), as tuned on an H200.
+TILES: dict[str, dict[str, dict[str, int]]] = {
+    "bf16": {
+        "conv_forward images": {"BP": 64, "BK": 32, "num_warps": 2, "num_stages": 3},
+        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
+        "conv_weight images": {"BM": 128, "BK": 32, "num_warps": 1, "num_stages": 2},
+        "conv_weight": {"BM": 128, "BK": 64, "num_warps": 4, "num_stages": 2},
+        "conv_input": {"BM": 128, "num_warps": 4, "num_stages": 3},
+        "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+        "linear_backward": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
+        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
+        "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
+    },
+    "float32": {
+        "conv_forward images": {"BP": 32, "BK": 32, "num_warps": 2, "num_stages": 3},
+        "conv_forward": {"BP": 32, "BK": 64, "num_warps": 4, "num_stages": 2},
+        "conv_weight images": {"BM": 128, "BK": 32, "num_warps": 2, "num_stages": 1},
+        "conv_weight": {"BM": 32, "BK": 128, "num_warps": 4, "num_stages": 2},
+        "conv_input": {"BM": 64, "num_warps": 4, "num_stages": 3},
+        "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 8, "num_stages": 4},
+        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
+        "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
+    },
+}
+
+Launch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class FusedEngine:
+    """The same steps as the loop: forward, backward and SGD of every replica in six to eight kernels.
+
+    Master weights are float32; products are taken in the chosen precision and summed up in float32. The kernels of one
+    step are recorded once per shape and played back for every step, round and chunk.
+
+    Attributes:
+        chunk: replicas worked on at a time; default: as many as fit half of the free memory.
+    """
+
+    spec: ModelSpec
+    layout: Layout
+    precision: str = "bf16"
+    chunk: int | None = None
+    name: str = "fused"
+    _programs: dict[tuple[float, ...], Program] = field(default_factory=dict, repr=False, compare=False)
+
+    def train(
+        self,
+        models: torch.Tensor,
+        batches: torch.Tensor,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        learning_rate: float,
+    ) -> Iterator[UpdateBlock]:
+        """See ``Engine.train``."""
+        trials, active, steps, batch = batches.shape
+        flat = batches.reshape(trials * active, steps, batch)
+        counts = (flat >= 0).sum(dim=(1, 2)).clamp(min=1)
+        size = min(self.chunk or self._chunk_size(inputs.device, steps, batch), trials * active)
+        for first in range(0, trials * active, size):
+            last = min(first + size, trials * active)
+            program = self._program(last - first, steps, batch, inputs, labels, learning_rate)
+            replica = torch.arange(first, last, device=models.device)
+            program.play(models, replica // active, flat[first:last])
+            updates = torch.empty_like(program.local)
+            for row in range(first // active, (last - 1) // active + 1):  # one pass, and no gathered copy of θ
+                low, high = max(row * active, first) - first, min((row + 1) * active, last) - first
+                torch.sub(
+                    models[row] / learning_rate,
+                    program.local[low:high],
+                    alpha=1.0 / learning_rate,
+                    out=updates[low:high],
+                )
+            yield UpdateBlock(replica // active, replica % active, updates, program.losses / counts[first:last])
+
+    def _program(
+        self, replicas: int, steps: int, batch: int, inputs: torch.Tensor, labels: torch.Tensor, rate: float
+    ) -> Program:
+        key = (replicas, steps, batch, inputs.data_ptr(), labels.data_ptr(), rate)
+        if key not in self._programs:
+            if len(self._programs) >= 4:  # shapes come and go; buffers must not pile up
+                self._programs.clear()
+            self._programs[key] = Program(self, replicas, steps, batch, inputs, labels, rate)
+        return self._programs[key]
+
+    def bytes_per_replica(self, steps: int, batch: int) -> int:
+        """What one replica takes: weights, their update and its clipped copy, activations and their gradients."""
+        size = torch.empty((), dtype=PRECISIONS[self.precision][0]).element_size()
+        maps = sum(block.places * block.filters * (5 * size + 1) for block in self.layout.convolutions)
+        rows = sum(layer.inputs + layer.outputs for layer in self.layout.linears)
+        return 4 * 4 * self.spec.dim + batch * (maps + 2 * size * rows + 4 * steps)
+
+    def _chunk_size(self, device: torch.device, steps: int, batch: int) -> int:
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 2**30
+        free += sum(program.bytes for program in self._programs.values())
+        return max(1, int(0.5 * free) // self.bytes_per_replica(steps, batch))
+
+
+class Program:
+    """Buffers and the recorded kernels of one step, for a number of replicas, steps and samples per step."""
+
+    def __init__(
+        self,
+        engine: FusedEngine,
+        replicas: int,
+        steps: int,
+        batch: int,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        rate: float,
+    ) -> None:
+        self.layout, self.replicas, self.steps, self.batch = engine.layout, replicas, steps, batch
+        self.inputs, self.labels, self.rate, self.dim = inputs, labels, rate, engine.spec.dim
+        self.kind, self.precision = PRECISIONS[engine.precision]
+        self.tiles = TILES["bf16" if self.kind == torch.bfloat16 else "float32"]
+        self.bytes = replicas * engine.bytes_per_replica(steps, batch)
+        self.local = self._zeros(replicas, self.dim)
+        self.index = self._zeros(replicas, steps, batch, dtype=torch.int32)
+        self.step = self._zeros(1, dtype=torch.int32)
+        self.losses = self._zeros(replicas)
+        self.filters = [self._zeros(replicas, block.fan_in, block.filters) for block in self.layout.convolutions]
+        launches = self._launches()
+
+        def one_step() -> None:
+            for launch in launches:
+                launch()
+            self.step.add_(1)
+
+        self.run = _recorded(one_step) if inputs.is_cuda else one_step
+
+    def play(self, models: torch.Tensor, trial: torch.Tensor, samples: torch.Tensor) -> None:
+        """Take all local steps from the broadcast models; the result is in ``local``, summed losses in ``losses``."""
+        torch.index_select(models, 0, trial, out=self.local)
+        for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
+            filters.view(_as_rows(self.local, block).shape).copy_(_as_rows(self.local, block))
+        self.index.copy_(samples)
+        self.losses.zero_()
+        self.step.zero_()
+        for _ in range(self.steps):
+            self.run()
+        for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
+            _as_rows(self.local, block).copy_(filters.view(_as_rows(self.local, block).shape))
+
+    def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(shape, device=self.inputs.device, dtype=dtype)
+
+    def _launch(self, kernel: Any, blocks: int, *arguments: Any, **constants: Any) -> Launch:
+        constants["PRECISION"] = self.precision
+        return lambda: kernel[(self.replicas * blocks,)](*arguments, **constants)
+
+    def _launches(self) -> list[Launch]:
+        """The kernels of one step, in order."""
+        forward, backward, activation, choice, slope = self._convolutions()
+        if activation is None:
+            activation = self._zeros(self.replicas, self.batch, self.layout.linears[0].inputs, dtype=self.kind)
+            forward.append(self._fetch(activation))
+        incoming: torch.Tensor | None = None
+        hidden: list[Launch] = []
+        for number, layer in enumerate(self.layout.linears[:-1]):
+            mode = 1 if number else 2 if slope is not None else 0
+            target = incoming if number else torch.zeros_like(activation)
+            out = self._zeros(self.replicas, self.batch, layer.outputs, dtype=self.kind)
+            incoming = torch.zeros_like(out)
+            forward.append(self._linear_forward(layer, activation, out))
+            hidden.insert(0, self._linear_backward(layer, incoming, activation, target, mode))
+            if mode == 2:
+                backward.insert(0, self._unpool(target, choice, slope))
+            activation = out
+        return [*forward, self._head(self.layout.linears[-1], activation, incoming), *hidden, *backward]
+
+    def _convolutions(
+        self,
+    ) -> tuple[list[Launch], list[Launch], torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Forward and backward kernels, and what the last block hands on: activation, choice, gradient's place."""
+        from airfl.devices import fused_kernels as kernels
+
+        forward: list[Launch] = []
+        backward: list[Launch] = []
+        x, choice, slope = self.inputs, None, None
+        for number, (block, filters) in enumerate(zip(self.layout.convolutions, self.filters, strict=True)):
+            last = number == len(self.layout.convolutions) - 1
+            places, count = block.places, block.filters
+            shape = {"B": self.batch, "C": block.channels, "H": block.height, "W": block.width}
+            shape |= {"KH": block.kernel[0], "KW": block.kernel[1], "N": count}
+            source = (x, self.index, self.step, self.steps)
+            bias = (self.local[:, block.bias :], self.dim)
+            out = self._zeros(self.replicas, self.batch, places * count, dtype=self.kind)
+            taken = self._zeros(self.replicas, self.batch * places, count, dtype=torch.int8)
+            dense = self._zeros(self.replicas, self.batch, 4 * places * count, dtype=self.kind)
+            where = "" if number else " images"
+            tile = self.tiles[f"conv_forward{where}"]
+            rows = -(-self.batch * places // tile["BP"])
+            forward.append(
+                self._launch(
+                    kernels.conv_pool_forward, rows, *source, filters, *bias, out, taken, **shape, **tile,
+                    OUT_Q=1 if last else count, OUT_N=places if last else 1, GATHER=number == 0, BLOCKS=rows,
+                )
+            )  # fmt: skip
+            tile = self.tiles[f"conv_weight{where}"]
+            parts = -(-block.fan_in // tile["BK"])
+            backward.insert(
+                0,
+                self._launch(
+                    kernels.conv_backward_weight, parts, *source, dense, filters, *bias, self.rate, **shape, **tile,
+                    GATHER=number == 0, BLOCKS=parts,
+                ),
+            )  # fmt: skip
+            if number:
+                tile = self.tiles["conv_input"]
+                tall = -(-self.batch * block.height * block.width // tile["BM"])
+                backward.insert(
+                    0,
+                    self._launch(
+                        kernels.conv_backward_input, tall, dense, filters, choice, slope, **shape, **tile, BLOCKS=tall
+                    ),
+                )
+            x, choice, slope = out, taken, dense
+        return forward, backward, None if x is self.inputs else x, choice, slope
+
+    def _fetch(self, out: torch.Tensor) -> Launch:
+        """Bring the samples of the current step together, for models without convolutions."""
+        images = self.inputs.flatten(1)
+
+        def fetch() -> None:
+            now = self.index.index_select(1, self.step.long()).squeeze(1).clamp(min=0)
+            out.copy_(images[now.long()])
+
+        return fetch
+
+    def _sizes(self, layer: LinearBlock) -> dict[str, int]:
+        return {"B": self.batch, "K": layer.inputs, "N": layer.outputs, "BB": max(16, _power_of_two(self.batch))}
+
+    def _linear_forward(self, layer: LinearBlock, x: torch.Tensor, out: torch.Tensor) -> Launch:
+        from airfl.devices import fused_kernels as kernels
+
+        tile = dict(self.tiles["linear_forward"])
+        tile["BN"] = max(16, min(tile["BN"], _power_of_two(layer.outputs)))
+        blocks = -(-layer.outputs // tile["BN"])
+        weight, bias = self.local[:, layer.weight :], self.local[:, layer.bias :]
+        return self._launch(
+            kernels.linear_forward, blocks, x, weight, bias, self.dim, out, **self._sizes(layer), **tile,
+            RELU=True, BLOCKS=blocks,
+        )  # fmt: skip
+
+    def _linear_backward(
+        self, layer: LinearBlock, dy: torch.Tensor, x: torch.Tensor, dx: torch.Tensor | None, mode: int
+    ) -> Launch:
+        from airfl.devices import fused_kernels as kernels
+
+        tile = dict(self.tiles["linear_backward"])
+        tile["BN"] = max(16, min(tile["BN"], _power_of_two(layer.outputs)))
+        tile["BK"] = max(16, min(tile["BK"], _power_of_two(layer.inputs)))
+        blocks = -(-layer.inputs // tile["BK"])
+        weight, bias = self.local[:, layer.weight :], self.local[:, layer.bias :]
+        return self._launch(
+            kernels.linear_backward, blocks, dy, x, weight, bias, self.dim, x if dx is None else dx, self.rate,
+            **self._sizes(layer), **tile, MODE=mode, BLOCKS=blocks,
+        )  # fmt: skip
+
+    def _unpool(self, dy: torch.Tensor | None, choice: torch.Tensor | None, dense: torch.Tensor | None) -> Launch:
+        from airfl.devices import fused_kernels as kernels
+
+        block, tile = self.layout.convolutions[-1], self.tiles["unpool"]
+        blocks = -(-self.batch * block.places // tile["BP"])
+        places = {"B": self.batch, "PH": block.pooled[0], "PW": block.pooled[1], "N": block.filters}
+        return self._launch(kernels.unpool, blocks, dy, choice, dense, **places, **tile, BLOCKS=blocks)
+
+    def _head(self, layer: LinearBlock, x: torch.Tensor, dx: torch.Tensor | None) -> Launch:
+        from airfl.devices import fused_kernels as kernels
+
+        tile = dict(self.tiles["head"])
+        tile["BK"] = max(16, min(tile["BK"], _power_of_two(layer.inputs)))
+        weight, bias = self.local[:, layer.weight :], self.local[:, layer.bias :]
+        return self._launch(
+            kernels.head, 1, x, weight, bias, self.dim, self.index, self.step, self.steps, self.labels, self.losses,
+            x if dx is None else dx, self.rate, **self._sizes(layer), NEED_DX=dx is not None, RELU=dx is not None,
+            BN=max(16, _power_of_two(layer.outputs)), **tile,
+        )  # fmt: skip
+
+
+def _as_rows(local: torch.Tensor, block: ConvBlock) -> torch.Tensor:
+    """The filters inside parameter vectors [R, d], seen as [R, kh, kw, C, N]: the order the kernels use."""
+    shape = (len(local), block.filters, block.channels, *block.kernel)
+    return local[:, block.weight : block.weight + block.size].view(shape).permute(0, 3, 4, 2, 1)
+
+
+def _power_of_two(value: int) -> int:
+    """The smallest power of two that is not below ``value``."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _recorded(step: Launch) -> Launch:
+    """Record one step as a CUDA graph; what warming up did to the buffers is overwritten before they are used."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()  # compiles the kernels
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay

@@ -1,0 +1,291 @@
+"""Triton kernels for local training of many replicas, each with its own weights.
+
+One program works on one replica and one tile. Activations are [R, b, H, W, C] (channels last), the weights of a
+convolution [R, kh·kw·C, N]; those of a linear layer are used where they stand in the flat parameter vectors. Gradients of
+weights are never written: the tile that has summed one up takes the SGD step at once. Patches are never written either:
+they are read from the images through the caches.
+"""
+
+# Kernels read better with the names of the loops' own letters.
+# ruff: noqa: D103
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _image_base(x, index, step, r, b, steps, B: tl.constexpr, IMAGE: tl.constexpr, GATHER: tl.constexpr):
+    """Where the image of sample b begins: in the data set, or in the replica's own activations."""
+    if GATHER:
+        t = tl.load(step)
+        sample = tl.load(index + (r * steps + t) * B + b, mask=b < B, other=0)
+        return x + tl.maximum(sample, 0).to(tl.int64) * IMAGE
+    else:
+        return x + (r * B + b) * IMAGE
+
+
+@triton.jit
+def conv_pool_forward(
+    x, index, step, steps, weight, bias, bias_stride, out, choice,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    N: tl.constexpr, OUT_Q: tl.constexpr, OUT_N: tl.constexpr, GATHER: tl.constexpr, BLOCKS: tl.constexpr,
+    BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Convolution, bias, ReLU and 2×2 max-pooling; ``choice`` says which of the four was taken, 4 for none."""
+    PH: tl.constexpr = (H - KH + 1) // 2
+    PW: tl.constexpr = (W - KW + 1) // 2
+    P: tl.constexpr = PH * PW
+    K: tl.constexpr = KH * KW * C
+    pid = tl.program_id(0)
+    r = (pid // BLOCKS).to(tl.int64)
+    p = (pid % BLOCKS) * BP + tl.arange(0, BP)
+    here = p < B * P
+    b, q = p // P, p % P
+    rows = _image_base(x, index, step, r, b, steps, B, H * W * C, GATHER) + ((q // PW) * 2 * W + (q % PW) * 2) * C
+    n = tl.arange(0, N)
+    weight += r * K * N
+    a0 = tl.zeros((BP, N), dtype=tl.float32)
+    a1 = tl.zeros((BP, N), dtype=tl.float32)
+    a2 = tl.zeros((BP, N), dtype=tl.float32)
+    a3 = tl.zeros((BP, N), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        inside = k < K
+        tap = k // C
+        cols = ((tap // KW) * W + tap % KW) * C + k % C
+        w = tl.load(weight + k[:, None] * N + n[None, :], mask=inside[:, None], other=0.0).to(out.dtype.element_ty)
+        at = rows[:, None] + cols[None, :]
+        good = here[:, None] & inside[None, :]
+        v = tl.load(at, mask=good, other=0.0).to(out.dtype.element_ty)
+        a0 = tl.dot(v, w, a0, input_precision=PRECISION)
+        v = tl.load(at + C, mask=good, other=0.0).to(out.dtype.element_ty)
+        a1 = tl.dot(v, w, a1, input_precision=PRECISION)
+        v = tl.load(at + W * C, mask=good, other=0.0).to(out.dtype.element_ty)
+        a2 = tl.dot(v, w, a2, input_precision=PRECISION)
+        v = tl.load(at + (W + 1) * C, mask=good, other=0.0).to(out.dtype.element_ty)
+        a3 = tl.dot(v, w, a3, input_precision=PRECISION)
+    best = a0
+    which = tl.zeros((BP, N), dtype=tl.int32)
+    which = tl.where(a1 > best, 1, which)
+    best = tl.maximum(best, a1)
+    which = tl.where(a2 > best, 2, which)
+    best = tl.maximum(best, a2)
+    which = tl.where(a3 > best, 3, which)
+    best = tl.maximum(best, a3) + tl.load(bias + r * bias_stride + n)[None, :]
+    which = tl.where(best > 0.0, which, 4)
+    best = tl.maximum(best, 0.0)
+    where = (r * B + b) * (P * N) + q * OUT_Q
+    tl.store(out + where[:, None] + n[None, :] * OUT_N, best.to(out.dtype.element_ty), mask=here[:, None])
+    tl.store(choice + (r * B * P + p)[:, None] * N + n[None, :], which.to(tl.int8), mask=here[:, None])
+
+
+@triton.jit
+def linear_forward(
+    x, weight, bias, stride, out,
+    B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, RELU: tl.constexpr, BLOCKS: tl.constexpr,
+    BB: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    r = (pid // BLOCKS).to(tl.int64)
+    n = (pid % BLOCKS) * BN + tl.arange(0, BN)
+    b = tl.arange(0, BB)
+    acc = tl.zeros((BB, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        w = tl.load(
+            weight + r * stride + n[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0
+        )
+        v = tl.load(x + (r * B + b)[:, None] * K + k[None, :], mask=(b < B)[:, None] & (k < K)[None, :], other=0.0)
+        acc = tl.dot(v, tl.trans(w.to(out.dtype.element_ty)), acc, input_precision=PRECISION)
+    acc += tl.load(bias + r * stride + n, mask=n < N, other=0.0)[None, :]
+    if RELU:
+        acc = tl.maximum(acc, 0.0)
+    inside = (b < B)[:, None] & (n < N)[None, :]
+    tl.store(out + (r * B + b)[:, None] * N + n[None, :], acc.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def head(
+    x, weight, bias, stride, index, step, steps, labels, losses, dx, rate,
+    B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, NEED_DX: tl.constexpr, RELU: tl.constexpr,
+    BB: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The last layer, the loss, its gradient, and the last layer's own step; one program per replica."""
+    r = tl.program_id(0).to(tl.int64)
+    b, n = tl.arange(0, BB), tl.arange(0, BN)
+    weight += r * stride
+    acc = tl.zeros((BB, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        w = tl.load(weight + n[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+        v = tl.load(x + (r * B + b)[:, None] * K + k[None, :], mask=(b < B)[:, None] & (k < K)[None, :], other=0.0)
+        acc = tl.dot(v, tl.trans(w.to(x.dtype.element_ty)), acc, input_precision=PRECISION)
+    old = tl.load(bias + r * stride + n, mask=n < N, other=0.0)
+    scores = tl.where((n < N)[None, :], acc + old[None, :], float("-inf"))
+    t = tl.load(step)
+    sample = tl.load(index + (r * steps + t) * B + b, mask=b < B, other=-1)
+    taken = (sample >= 0).to(tl.float32)
+    count = tl.sum(taken, axis=0)
+    label = tl.load(labels + tl.maximum(sample, 0).to(tl.int64))
+    right = (n[None, :] == label[:, None]).to(tl.float32)
+    scores -= tl.max(scores, axis=1)[:, None]
+    powers = tl.exp(scores)
+    total = tl.sum(powers, axis=1)
+    picked = tl.sum(tl.where(right > 0, scores, 0.0), axis=1)
+    loss = tl.sum((tl.log(total) - picked) * taken, axis=0)
+    tl.store(losses + r, tl.load(losses + r) + loss)
+    slope = (powers / total[:, None] - right) * (taken / tl.maximum(count, 1.0))[:, None]
+    tl.store(bias + r * stride + n, old - rate * tl.sum(slope, axis=0), mask=n < N)
+    slope = slope.to(x.dtype.element_ty)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        at = weight + n[:, None] * K + k[None, :]
+        inside = (n < N)[:, None] & (k < K)[None, :]
+        w = tl.load(at, mask=inside, other=0.0)
+        own = (b < B)[:, None] & (k < K)[None, :]
+        v = tl.load(x + (r * B + b)[:, None] * K + k[None, :], mask=own, other=0.0)
+        if NEED_DX:
+            back = tl.dot(slope, w.to(x.dtype.element_ty), input_precision=PRECISION)
+            if RELU:
+                back = tl.where(v > 0, back, 0.0)
+            tl.store(dx + (r * B + b)[:, None] * K + k[None, :], back.to(x.dtype.element_ty), mask=own)
+        tl.store(at, w - rate * tl.dot(tl.trans(slope), v, input_precision=PRECISION), mask=inside)
+
+
+@triton.jit
+def _spread(dense, back, which, row, n, here, WIDE: tl.constexpr, N: tl.constexpr):
+    """Write a pooled gradient to the one of four places it came from, and zero to the others."""
+    back = back.to(dense.dtype.element_ty)
+    at = dense + row[:, None] + n[None, :]
+    tl.store(at, tl.where(which == 0, back, 0.0), mask=here[:, None])
+    tl.store(at + N, tl.where(which == 1, back, 0.0), mask=here[:, None])
+    tl.store(at + WIDE * N, tl.where(which == 2, back, 0.0), mask=here[:, None])
+    tl.store(at + (WIDE + 1) * N, tl.where(which == 3, back, 0.0), mask=here[:, None])
+
+
+@triton.jit
+def unpool(
+    dy, choice, dense,
+    B: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, N: tl.constexpr, BLOCKS: tl.constexpr, BP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of flattened, pooled maps, [R, b, N·P], back to the places before pooling, [R, b, 2PH, 2PW, N]."""
+    P: tl.constexpr = PH * PW
+    pid = tl.program_id(0)
+    r = (pid // BLOCKS).to(tl.int64)
+    p = (pid % BLOCKS) * BP + tl.arange(0, BP)
+    n = tl.arange(0, N)
+    here = p < B * P
+    b, q = p // P, p % P
+    back = tl.load(dy + ((r * B + b) * (P * N) + q)[:, None] + n[None, :] * P, mask=here[:, None], other=0.0)
+    which = tl.load(choice + (r * B * P + p)[:, None] * N + n[None, :], mask=here[:, None], other=4)
+    row = (r * B + b) * (4 * P * N) + ((q // PW) * 4 * PW + (q % PW) * 2) * N
+    _spread(dense, back, which, row, n, here, 2 * PW, N)
+
+
+@triton.jit
+def linear_backward(
+    dy, x, weight, bias, stride, dx, rate,
+    B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, MODE: tl.constexpr, BLOCKS: tl.constexpr,
+    BB: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the input and the SGD step of the weights, which are read and written once.
+
+    MODE 0: no gradient of the input is needed; 1: the input went through a ReLU; 2: ``unpool`` will see to that.
+    """
+    pid = tl.program_id(0)
+    r = (pid // BLOCKS).to(tl.int64)
+    block = pid % BLOCKS
+    k = block * BK + tl.arange(0, BK)
+    b = tl.arange(0, BB)
+    weight += r * stride
+    bias += r * stride
+    own = (b < B)[:, None] & (k < K)[None, :]
+    v = tl.load(x + (r * B + b)[:, None] * K + k[None, :], mask=own, other=0.0)
+    acc = tl.zeros((BB, BK), dtype=tl.float32)
+    for n0 in range(0, N, BN):
+        n = n0 + tl.arange(0, BN)
+        g = tl.load(dy + (r * B + b)[:, None] * N + n[None, :], mask=(b < B)[:, None] & (n < N)[None, :], other=0.0)
+        at = weight + n[:, None] * K + k[None, :]
+        inside = (n < N)[:, None] & (k < K)[None, :]
+        w = tl.load(at, mask=inside, other=0.0)
+        if MODE > 0:
+            acc = tl.dot(g, w.to(g.dtype), acc, input_precision=PRECISION)
+        tl.store(at, w - rate * tl.dot(tl.trans(g), v, input_precision=PRECISION), mask=inside)
+        if block == 0:
+            old = tl.load(bias + n, mask=n < N, other=0.0)
+            tl.store(bias + n, old - rate * tl.sum(g.to(tl.float32), axis=0), mask=n < N)
+    if MODE > 0:
+        if MODE == 1:
+            acc = tl.where(v > 0, acc, 0.0)
+        tl.store(dx + (r * B + b)[:, None] * K + k[None, :], acc.to(x.dtype.element_ty), mask=own)
+
+
+@triton.jit
+def conv_backward_input(
+    dy, weight, choice, dx,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    N: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a convolution's input, which came out of a pooling layer: written where that took it from."""
+    OH: tl.constexpr = H - KH + 1
+    OW: tl.constexpr = W - KW + 1
+    pid = tl.program_id(0)
+    r = (pid // BLOCKS).to(tl.int64)
+    m = (pid % BLOCKS) * BM + tl.arange(0, BM)
+    here = m < B * H * W
+    b, y, z = m // (H * W), (m // W) % H, m % W
+    n, c = tl.arange(0, N), tl.arange(0, C)
+    weight += r * (KH * KW * C * N)
+    dy += r * (B * OH * OW * N)
+    acc = tl.zeros((BM, C), dtype=tl.float32)
+    for tap in range(KH * KW):
+        oy, oz = y - tap // KW, z - tap % KW
+        good = here & (oy >= 0) & (oy < OH) & (oz >= 0) & (oz < OW)
+        g = tl.load(dy + ((b * OH + oy) * OW + oz)[:, None] * N + n[None, :], mask=good[:, None], other=0.0)
+        w = tl.load(weight + (tap * C + c)[:, None] * N + n[None, :]).to(g.dtype)
+        acc = tl.dot(g, tl.trans(w), acc, input_precision=PRECISION)
+    which = tl.load(choice + (r * (B * H * W) + m)[:, None] * C + c[None, :], mask=here[:, None], other=4)
+    row = (r * B + b) * (4 * H * W * C) + (y * 4 * W + z * 2) * C
+    _spread(dx, acc, which, row, c, here, 2 * W, C)
+
+
+@triton.jit
+def conv_backward_weight(
+    x, index, step, steps, dy, weight, bias, bias_stride, rate,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    N: tl.constexpr, GATHER: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The SGD step of a convolution's weights and bias."""
+    OH: tl.constexpr = H - KH + 1
+    OW: tl.constexpr = W - KW + 1
+    K: tl.constexpr = KH * KW * C
+    M: tl.constexpr = B * OH * OW
+    pid = tl.program_id(0)
+    r = (pid // BLOCKS).to(tl.int64)
+    block = pid % BLOCKS
+    k = block * BK + tl.arange(0, BK)
+    n = tl.arange(0, N)
+    inside = k < K
+    tap = k // C
+    cols = ((tap // KW) * W + tap % KW) * C + k % C
+    acc = tl.zeros((BK, N), dtype=tl.float32)
+    slope = tl.zeros((N,), dtype=tl.float32)
+    for m0 in range(0, M, BM):
+        m = m0 + tl.arange(0, BM)
+        here = m < M
+        b = m // (OH * OW)
+        rows = _image_base(x, index, step, r, b, steps, B, H * W * C, GATHER) + ((m // OW) % OH * W + m % OW) * C
+        v = tl.load(rows[:, None] + cols[None, :], mask=here[:, None] & inside[None, :], other=0.0)
+        g = tl.load(dy + (r * M + m)[:, None] * N + n[None, :], mask=here[:, None], other=0.0)
+        acc = tl.dot(tl.trans(v.to(g.dtype)), g, acc, input_precision=PRECISION)
+        if block == 0:
+            slope += tl.sum(g.to(tl.float32), axis=0)
+    at = weight + r * (K * N) + k[:, None] * N + n[None, :]
+    tl.store(at, tl.load(at, mask=inside[:, None], other=0.0) - rate * acc, mask=inside[:, None])
+    if block == 0:
+        at_bias = bias + r * bias_stride + n
+        tl.store(at_bias, tl.load(at_bias) - rate * slope)
