@@ -130,3 +130,12 @@ def test_all_schemes_in_one_run(tiny):
         assert entry["status"] == "done", name
     assert result.summary["budget_accountant"] == "gaussian"
     assert {entry["accountant"] for entry in result.summary["schemes"].values()} == {"gaussian", "liu2020", "koda2020"}
+
+
+@pytest.mark.parametrize("law", ["poisson", "fixed"])
+def test_noise_of_the_devices_own_earns_no_sampling_credit(guarded, law):
+    """Its amount in the sum tells how many took part, and who."""
+    changes = {"system.sampling": law, "system.participation": 0.5, "scheme.combiner_columns": "all"}
+    config = guarded.replace(changes)
+    assert not any(plan_of(config, "airfl-an").hides_participation)
+    assert all(plan_of(config, "airfl-dp").hides_participation)

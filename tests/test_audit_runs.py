@@ -63,12 +63,12 @@ def test_it_comes_close_where_the_bound_is_exact(tiny):
 
 def test_a_planted_bug_is_caught(tiny, monkeypatch):
     """Half of the noise is lost between the ledger and the air."""
-    honest = EquivalentUplink.receive
+    honest = EquivalentUplink.open
 
-    def quieter(self, blocks, dim, reception):
-        return honest(self, blocks, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 2))
+    def quieter(self, dim, reception):
+        return honest(self, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 2))
 
-    monkeypatch.setattr(EquivalentUplink, "receive", quieter)
+    monkeypatch.setattr(EquivalentUplink, "open", quieter)
     audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 3000)
     assert "gaussian" in audit.refuted
     assert audit.summary["refuted_proofs"]
@@ -91,12 +91,12 @@ def test_one_run_with_many_canaries(tiny, monkeypatch):
     assert audit.bound.canaries == 250
     assert not audit.refuted
 
-    honest = EquivalentUplink.receive
+    honest = EquivalentUplink.open
     monkeypatch.setattr(
         EquivalentUplink,
-        "receive",
-        lambda self, blocks, dim, reception: honest(
-            self, blocks, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 1e4)
+        "open",
+        lambda self, dim, reception: honest(
+            self, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 1e4)
         ),
     )
     leaky = runs.audit_one_run(config, "airfl-dp", 250, delta=1e-5)

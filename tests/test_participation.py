@@ -175,3 +175,13 @@ def test_gradient_noise_is_estimated_only_when_asked_for(tiny):
     assert make_accountant("park2023", ledger, "replace").epsilon(1e-5) < make_accountant(
         "gaussian", ledger, "replace"
     ).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_domain_with_poisson_participation_never_refuses_its_own_plan(poisson, seed):
+    """Rounds with more devices than expected grow faster; the plan counts with the fullest of them."""
+    changes = {"learning.domain_diameter": 0.05, "privacy.smoothness": 2.0, "privacy.accountant": "convergent"}
+    changes |= {"system.seed": seed, "system.rounds": 40, "system.participation": 0.5, "privacy.epsilon": 2.0}
+    simulation = simulation_of(poisson.replace(changes), trials=(0,))
+    *_, (state, _) = simulation.rounds()
+    simulation.release(state)

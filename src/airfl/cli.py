@@ -183,7 +183,7 @@ def epsilon(
     if as_json:
         print(json.dumps({"scheme": scheme, "accountants": answers}, allow_nan=False))
     else:
-        print_epsilon(answers)
+        print_epsilon(answers, out)
 
 
 @app.command()

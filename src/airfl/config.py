@@ -215,8 +215,14 @@ class SchemeSection(Section):
 class Engine(Section):
     """How the computation is carried out; changes time and rounding, not meaning."""
 
-    backend: Literal["auto", "loop", "batched"] = "auto"
+    backend: Literal["auto", "loop", "batched", "fused"] = Field(
+        "auto", description="loop: one device after another; batched and fused: all in one tensor program"
+    )
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "tf32", "bf16"] = Field(
+        "auto", description="of matrix products; master weights are float32. auto: bf16 on Hopper GPUs, else float32"
+    )
+    compile: bool = Field(True, description="compiled kernels on a GPU; without, the first round starts sooner")
     eval_every: int = Field(1, ge=1, description="Test every k rounds, and after the last.")
 
 

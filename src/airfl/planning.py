@@ -198,6 +198,9 @@ def plan_rounds(
     design, active, gain_bound = _design(config, link, rounds)
     factor = reach(clip_norm, dim, config.channel.power_w)
     active = _trimmed(active)
+    # No round has a larger Σ|gain_i|/K than this: what is booked never exceeds what was planned with.
+    fullest = int((active >= 0).sum(axis=2).max()) / _normaliser(config, active)
+    promise = promise.with_mean_gain(float(gain_bound.max()) * fullest)
 
     def law(count: int) -> torch.Tensor:
         if config.channel.fading == "trace":
@@ -223,7 +226,8 @@ def plan_rounds(
             link.trials,
         )
 
-    hides = [can_hide_participation(config)] * len(link.trials)
+    # With noise of their own, the number of devices and their positions show in the sum's noise.
+    hides = [can_hide_participation(config) and not scheme.artificial] * len(link.trials)
     norms_of = scheme.norms
     if config.scheme.combiner_columns == "all" or not any(hides):
         norm = norms_of(outlook_of(promise))

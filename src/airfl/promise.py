@@ -75,6 +75,13 @@ class Promise:
         if self.epsilon is not None:
             release(ledger, self.accountant, self.neighbours, self.epsilon, self.delta, self.observer)
 
+    def with_mean_gain(self, mean_gain: float) -> Promise:
+        """The same promise for rounds whose Σ|gain_i|/K is at most this; only a domain's bound looks at it."""
+        domain = self.template.domain
+        if domain is None:
+            return self
+        return replace(self, template=replace(self.template, domain=replace(domain, mean_gain=mean_gain)))
+
     def without_credit(self) -> Promise:
         """The same promise kept without credit for sampling."""
         return replace(self, accountant="gaussian", template=replace(self.template, hides_participation=False))

@@ -5,12 +5,13 @@ draw -> design -> train -> clip -> air -> update -> ledger, for all trials of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
-from airfl.air import EquivalentUplink, SignalUplink, Uplink
+from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
 from airfl.bookkeeping import RoundRecord, Watch, book_round, gradient_variance, record_round, update_factor
 from airfl.channel import open_link
 from airfl.config import Config
@@ -35,6 +36,15 @@ class State:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One round that was run: the state after it, what was seen of the updates, and what was sent."""
+
+    after: State
+    watch: Watch
+    sent: Transmission | None
+
+
+@dataclass(frozen=True)
 class Simulation:
     """One scheme on a batch of trials: ``init`` a state, then ``step`` it round by round."""
 
@@ -52,42 +62,33 @@ class Simulation:
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
         """Run one round: the state after it, and one record per trial."""
-        after, watch, sent = self.advance(state)
-        last = after.round == self.config.system.rounds
-        tested = self.task.evaluate(after.models) if last or after.round % self.config.engine.eval_every == 0 else None
-        return after, record_round(self.config, self.plan, state.round, after.ledgers, watch, sent, tested)
+        return self.record(self.advance(state))
 
-    def advance(self, state: State, intervene: Intervention | None = None) -> tuple[State, Watch, Transmission | None]:
-        """The round itself: the state after it, what was seen of the updates, and what was sent.
+    def advance(self, state: State, intervene: Intervention | None = None) -> Step:
+        """The round itself.
 
         Args:
             intervene: replaces clipped updates before they are sent; an audit plants its canaries here.
         """
-        t, task, plan = state.round, self.task, self.plan
-        reception, sent = plan.reception(t)  # draw and design
-        active = plan.active_in(t)
-        batches = task.batches(t, active)
-        updates = self.engine.train(state.models, batches, task.inputs, task.labels, self.config.learning.learning_rate)
-        watch = Watch(*active.shape)
-        clipped = self._clip(updates, watch)
-        if intervene is not None:
-            clipped = map(intervene, clipped)
-        estimate = self.uplink.receive(clipped, plan.dim, reception)
-        models = self._project(state.models - update_factor(self.config, plan) * estimate)
-        # Booked before anything else can go wrong: what was sent was heard.
-        spread = None
-        if self.config.privacy.estimate_gradient_noise:
-            spread = gradient_variance(plan, t, watch, estimate)
-        events = book_round(self.config, plan, t, reception.gains, sent, task.max_local_steps, spread)
-        ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
-        after = State(t + 1, models, ledgers)
-        if not bool(torch.isfinite(models).all() and torch.isfinite(watch.losses).all()):
+        (step,) = advance_together([self], [state], intervene)
+        return self.checked(step)
+
+    def checked(self, step: Step) -> Step:
+        """The step, unless it met NaN or infinity: then ``DivergedError``."""
+        if not bool(torch.isfinite(step.after.models).all() and torch.isfinite(step.watch.losses).all()):
             raise DivergedError(
-                f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {t + 1}; look at "
-                "`learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
-                after,
+                f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {step.after.round}; "
+                "look at `learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
+                step.after,
             )
-        return after, watch, sent
+        return step
+
+    def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
+        """Test where it is time to, and write down one row per trial."""
+        after, done = step.after, step.after.round
+        due = done == self.config.system.rounds or done % self.config.engine.eval_every == 0
+        tested = self.task.evaluate(after.models) if due else None
+        return after, record_round(self.config, self.plan, done - 1, after.ledgers, step.watch, step.sent, tested)
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
         """Run the rounds that are left, yielding after each. ``release`` comes before a final model is handed on."""
@@ -102,12 +103,24 @@ class Simulation:
             self.plan.promise.check(ledger)
         return state.models
 
-    def _clip(self, blocks: Iterator[UpdateBlock], watch: Watch) -> Iterator[UpdateBlock]:
-        for block in blocks:
-            clipped, norms = clip(block.updates, self.plan.clip_norm)
-            watch.see(block, norms)
-            sent = clipped if self.scheme.clips else block.updates
-            yield UpdateBlock(block.trial, block.slot, sent, block.losses)
+    def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
+        clipped, norms = clip(block.updates, self.plan.clip_norm)
+        watch.see(block, norms)
+        return replace(block, updates=clipped if self.scheme.clips else block.updates)
+
+    def _conclude(
+        self, state: State, estimate: torch.Tensor, reception: Reception, watch: Watch, sent: Transmission | None
+    ) -> Step:
+        """Update the models and book the round."""
+        t, plan = state.round, self.plan
+        models = self._project(state.models - update_factor(self.config, plan) * estimate)
+        # Booked before anything else can go wrong: what was sent was heard.
+        spread = None
+        if self.config.privacy.estimate_gradient_noise:
+            spread = gradient_variance(plan, t, watch, estimate)
+        events = book_round(self.config, plan, t, reception.gains, sent, self.task.max_local_steps, spread)
+        ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
+        return Step(State(t + 1, models, ledgers), watch, sent)
 
     def _project(self, models: torch.Tensor) -> torch.Tensor:
         """Π_D: onto the ball of diameter D around θ⁰, when a diameter is configured."""
@@ -120,6 +133,35 @@ class Simulation:
         rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(self.start.double(), dim=1, keepdim=True)
         radius = 0.5 * diameter * (1.0 - 1e-6) - rounding
         return (self.start + offset * torch.clamp(radius / length, max=1.0)).to(models.dtype)
+
+
+def advance_together(
+    simulations: Sequence[Simulation], states: Sequence[State], intervene: Intervention | None = None
+) -> list[Step]:
+    """One round of several schemes with the same task and active devices: one call of the engine trains them all."""
+    first, rows = simulations[0], len(states[0].models)
+    t, task = states[0].round, first.task
+    settings = [simulation.plan.reception(t) for simulation in simulations]  # draw and design
+    active = first.plan.active_in(t)
+    batches = task.batches(t, active).repeat(len(simulations), 1, 1, 1)
+    watches = [Watch(*active.shape) for _ in simulations]
+    receivers = [s.uplink.open(s.plan.dim, r) for s, (r, _) in zip(simulations, settings, strict=True)]
+    models = states[0].models if len(states) == 1 else torch.cat([state.models for state in states])
+    for block in first.engine.train(models, batches, task.inputs, task.labels, first.config.learning.learning_rate):
+        for number, part in block.by_owner(rows):
+            clipped = simulations[number]._clip(part, watches[number])
+            receivers[number].add(clipped if intervene is None else intervene(clipped))
+    return [
+        simulation._conclude(state, receiver.finish(), reception, watch, sent)
+        for simulation, state, receiver, (reception, sent), watch in zip(
+            simulations, states, receivers, settings, watches, strict=True
+        )
+    ]
+
+
+def train_alike(first: Simulation, other: Simulation) -> bool:
+    """Whether two schemes train the same devices on the same data, so that they may do it together."""
+    return first.task is other.task and np.array_equal(first.plan.active, other.plan.active)
 
 
 def open_simulation(config: Config, scheme: str, task: Task) -> Simulation:
@@ -135,5 +177,5 @@ def open_simulation(config: Config, scheme: str, task: Task) -> Simulation:
             f"`learning.domain_diameter` = {diameter:g} is too small to be enforced in float32 around a model of norm "
             f"{1e3 * smallest:.3g}; give at least {smallest:.1g}"
         )
-    engine = choose_engine(config, task.spec, task.inputs.device)
+    engine = choose_engine(config, task.spec, task.inputs.device, tuple(task.inputs.shape[1:]))
     return Simulation(config, SCHEMES[scheme], task, plan, engine, uplink, start)

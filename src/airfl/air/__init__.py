@@ -2,6 +2,6 @@
 
 from airfl.air.equivalent import EquivalentUplink
 from airfl.air.signal import SignalUplink
-from airfl.air.uplink import Reception, Uplink
+from airfl.air.uplink import Receiver, Reception, Uplink
 
-__all__ = ["EquivalentUplink", "Reception", "SignalUplink", "Uplink"]
+__all__ = ["EquivalentUplink", "Receiver", "Reception", "SignalUplink", "Uplink"]

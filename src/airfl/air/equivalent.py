@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
-from airfl.air.uplink import Reception
+from airfl.air.uplink import Reception, Uplink
 from airfl.devices.engine import UpdateBlock
 from airfl.randomness import normal_like, stream
 
 
 @dataclass(frozen=True)
-class EquivalentUplink:
+class EquivalentUplink(Uplink):
     """Δ̂ = Σ_i Re(g_i) Δ̄_i + N(0, v I_d), with gains g_i = wᴴ h_i s_i and v the variance of the whole noise.
 
     The same law as the signal-level uplink: Re(wᴴ n_j) is N(0, ‖w‖² σ²/2), independent over symbols, and so
@@ -23,19 +22,34 @@ class EquivalentUplink:
     seed: int
     trials: tuple[int, ...]
 
-    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
-        """See ``Uplink.receive``."""
-        gains = reception.gains.real.to(torch.float32)
-        total: torch.Tensor | None = None
-        for block in blocks:
-            part = _sums(block, gains.to(block.updates.device))
-            total = part if total is None else total + part
+    def open(self, dim: int, reception: Reception) -> EquivalentReceiver:
+        """See ``Uplink.open``."""
+        return EquivalentReceiver(self, dim, reception)
+
+
+class EquivalentReceiver:
+    """The sum so far."""
+
+    def __init__(self, uplink: EquivalentUplink, dim: int, reception: Reception) -> None:
+        self._uplink, self._dim, self._reception = uplink, dim, reception
+        self._gains = reception.gains.real.to(torch.float32)
+        self._total: torch.Tensor | None = None
+
+    def add(self, block: UpdateBlock) -> None:
+        """See ``Receiver.add``."""
+        self._gains = self._gains.to(block.updates.device)
+        part = _sums(block, self._gains)
+        self._total = part if self._total is None else self._total.add_(part)
+
+    def finish(self) -> torch.Tensor:
+        """See ``Receiver.finish``."""
+        total = self._total
         assert total is not None
-        for row, trial in enumerate(self.trials):
-            variance = float(reception.noise_var[row])
+        for row, trial in enumerate(self._uplink.trials):
+            variance = float(self._reception.noise_var[row])
             if variance > 0:
-                generator = stream(self.seed, "receiver-noise", trial, reception.round_index)
-                total[row] += normal_like(generator, dim, total.device) * variance**0.5
+                generator = stream(self._uplink.seed, "receiver-noise", trial, self._reception.round_index)
+                total[row] += normal_like(generator, self._dim, total.device) * variance**0.5
         return total
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from airfl.air.uplink import Reception
+from airfl.air.uplink import Reception, Uplink
 from airfl.devices.engine import UpdateBlock
 from airfl.randomness import Purpose, complex_normal, stream
 
@@ -17,7 +16,7 @@ NOISE_BLOCK = 2048
 
 
 @dataclass(frozen=True)
-class SignalUplink:
+class SignalUplink(Uplink):
     """y_j = Σ_i h_i s_i Δ̄_ij + n_j with n_j ~ CN(0, σ² I_m), and the base station takes Re(wᴴ y_j).
 
     Symbols are worked off in chunks: beside the updates themselves, memory is m × chunk complex numbers.
@@ -30,15 +29,12 @@ class SignalUplink:
     trials: tuple[int, ...]
     chunk_symbols: int = 4 * NOISE_BLOCK
 
-    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
-        """See ``Uplink.receive``."""
-        sent = torch.empty(*reception.gains.shape, dim)
-        for block in blocks:
-            sent[block.trial.cpu(), block.slot.cpu()] = block.updates.to("cpu", torch.float32)
-            device = block.updates.device
-        return torch.stack([self._trial(row, sent[row], reception) for row in range(len(self.trials))]).to(device)
+    def open(self, dim: int, reception: Reception) -> SignalReceiver:
+        """See ``Uplink.open``."""
+        return SignalReceiver(self, dim, reception)
 
-    def _trial(self, row: int, sent: torch.Tensor, reception: Reception) -> torch.Tensor:
+    def received(self, row: int, sent: torch.Tensor, reception: Reception) -> torch.Tensor:
+        """Δ̂ of one trial whose devices send these updates, [K, d]."""
         assert reception.channels is not None
         assert reception.tx_scaling is not None
         assert reception.combiner is not None
@@ -70,3 +66,22 @@ class SignalUplink:
             for number in range(first, first + count)
         ]
         return torch.from_numpy(np.concatenate(draws, axis=1)[:, : shape[1]])
+
+
+class SignalReceiver:
+    """The updates so far; symbols can only be simulated once all devices are there."""
+
+    def __init__(self, uplink: SignalUplink, dim: int, reception: Reception) -> None:
+        self._uplink, self._reception = uplink, reception
+        self._sent = torch.empty(*reception.gains.shape, dim)
+        self._device = torch.device("cpu")
+
+    def add(self, block: UpdateBlock) -> None:
+        """See ``Receiver.add``."""
+        self._sent[block.trial.cpu(), block.slot.cpu()] = block.updates.to("cpu", torch.float32)
+        self._device = block.updates.device
+
+    def finish(self) -> torch.Tensor:
+        """See ``Receiver.finish``."""
+        rows = [self._uplink.received(row, sent, self._reception) for row, sent in enumerate(self._sent)]
+        return torch.stack(rows).to(self._device)

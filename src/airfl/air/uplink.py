@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,9 +37,28 @@ class Reception:
     artificial: torch.Tensor | None = None
 
 
-class Uplink(Protocol):
-    """Turns blocks of clipped updates into estimates of their sums."""
+class Receiver(Protocol):
+    """Takes the updates of one round in blocks, as they are trained."""
 
-    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
+    def add(self, block: UpdateBlock) -> None:
+        """Take some clipped updates."""
+        ...
+
+    def finish(self) -> torch.Tensor:
         """Return Δ̂, [trials, d], float32."""
         ...
+
+
+class Uplink(ABC):
+    """Turns blocks of clipped updates into estimates of their sums."""
+
+    @abstractmethod
+    def open(self, dim: int, reception: Reception) -> Receiver:
+        """Begin a round."""
+
+    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
+        """A whole round at once."""
+        receiver = self.open(dim, reception)
+        for block in blocks:
+            receiver.add(block)
+        return receiver.finish()

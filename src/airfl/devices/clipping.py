@@ -26,4 +26,5 @@ def row_norms(rows: torch.Tensor) -> torch.Tensor:
     if whole:
         blocks = torch.linalg.vector_norm(rows[..., :whole].unflatten(-1, (-1, BLOCK)), dim=-1)
         squares = squares + blocks.double().square().sum(dim=-1)
-    return squares.sqrt()
+    norms: torch.Tensor = squares.sqrt()
+    return norms

@@ -6,6 +6,8 @@ It hands back blocks of updates Δ = (θ − θ_local)/η, so that memory stays 
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +16,9 @@ import torch
 
 from airfl.config import Config
 from airfl.devices.models import ModelSpec
+from airfl.errors import InputError
+
+log = logging.getLogger("airfl")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,20 @@ class UpdateBlock:
     slot: torch.Tensor
     updates: torch.Tensor
     losses: torch.Tensor
+
+    def by_owner(self, rows: int) -> Iterator[tuple[int, UpdateBlock]]:
+        """Split where rows of several owners were trained together, ``rows`` each; trials are counted from 0 again.
+
+        Replicas come in the order of their trials, so every part is a view.
+        """
+        owner = (self.trial // rows).tolist()
+        for number in sorted(set(owner)):
+            first = owner.index(number)
+            part = slice(first, first + owner.count(number))
+            yield (
+                number,
+                UpdateBlock(self.trial[part] - number * rows, self.slot[part], self.updates[part], self.losses[part]),
+            )
 
 
 class Engine(Protocol):
@@ -61,15 +80,49 @@ class Engine(Protocol):
         ...
 
 
-def choose_engine(config: Config, spec: ModelSpec, device: torch.device) -> Engine:
-    """Pick a backend: one tensor program on a GPU and for dense models, one device after another otherwise.
+def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_shape: tuple[int, ...]) -> Engine:
+    """Pick a backend.
 
-    Batched convolutions with a different weight per replica are slower than the loop on a CPU.
+    On a GPU and for dense models that is one tensor program over all devices, fused where the kernels know the layers;
+    for anything else on a CPU one device per thread: convolutions with a weight per replica are slower batched there.
     """
     from airfl.devices.engine_batched import BatchedEngine
+    from airfl.devices.engine_fused import FusedEngine
     from airfl.devices.engine_loop import LoopEngine
+    from airfl.devices.fused_layout import fused_layout
+    from airfl.devices.replicated import replicated
 
-    backend = config.engine.backend
-    if backend == "auto":
-        backend = "batched" if device.type == "cuda" or spec.is_dense else "loop"
-    return BatchedEngine(spec) if backend == "batched" else LoopEngine(spec)
+    wanted, precision = config.engine.backend, resolve_precision(config.engine.precision, device)
+    layout = fused_layout(spec, input_shape) if wanted in ("auto", "fused") and device.type == "cuda" else None
+    if wanted == "fused" and layout is None:
+        raise InputError(
+            "backend `fused` knows convolution, ReLU and 2×2 max-pooling blocks followed by linear layers with ReLU, "
+            "on a CUDA GPU; use `batched` for this model or device"
+        )
+    if wanted == "auto" and device.type == "cuda":
+        wanted = "fused" if layout is not None and config.engine.compile and _has_triton() else "batched"
+    elif wanted == "auto":
+        wanted = "batched" if spec.is_dense else "loop"
+    if wanted == "batched" and replicated(spec.module) is None:
+        kind = type(spec.module).__name__
+        log.warning("model `%s` is no chain of known layers: it is batched by vmap, which is slower", kind)
+    if wanted == "fused":
+        assert layout is not None
+        return FusedEngine(spec, layout, precision)
+    if wanted == "batched":
+        return BatchedEngine(spec, precision=precision, compiled=config.engine.compile and device.type == "cuda")
+    return LoopEngine(spec)
+
+
+def resolve_precision(wanted: str, device: torch.device) -> str:
+    """``auto`` is bf16 on GPUs of the Hopper class and later, else float32; tf32 exists on GPUs only."""
+    if wanted == "auto":
+        hopper = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+        return "bf16" if hopper else "float32"
+    if wanted == "tf32" and device.type != "cuda":
+        raise InputError("precision `tf32` is for CUDA GPUs; use `float32` or `bf16` on a CPU")
+    return wanted
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

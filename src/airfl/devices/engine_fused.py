@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from airfl.devices.chunks import available_bytes, in_chunks
 from airfl.devices.engine import UpdateBlock
 from airfl.devices.fused_layout import ConvBlock, Layout, LinearBlock
 from airfl.devices.models import ModelSpec
@@ -78,9 +79,8 @@ class FusedEngine:
         trials, active, steps, batch = batches.shape
         flat = batches.reshape(trials * active, steps, batch)
         counts = (flat >= 0).sum(dim=(1, 2)).clamp(min=1)
-        size = min(self.chunk or self._chunk_size(inputs.device, steps, batch), trials * active)
-        for first in range(0, trials * active, size):
-            last = min(first + size, trials * active)
+
+        def work(first: int, last: int) -> UpdateBlock:
             program = self._program(last - first, steps, batch, inputs, labels, learning_rate)
             replica = torch.arange(first, last, device=models.device)
             program.play(models, replica // active, flat[first:last])
@@ -93,7 +93,9 @@ class FusedEngine:
                     alpha=1.0 / learning_rate,
                     out=updates[low:high],
                 )
-            yield UpdateBlock(replica // active, replica % active, updates, program.losses / counts[first:last])
+            return UpdateBlock(replica // active, replica % active, updates, program.losses / counts[first:last])
+
+        yield from in_chunks(trials * active, self._size(trials * active, inputs.device, steps, batch), work)
 
     def _program(
         self, replicas: int, steps: int, batch: int, inputs: torch.Tensor, labels: torch.Tensor, rate: float
@@ -112,10 +114,11 @@ class FusedEngine:
         rows = sum(layer.inputs + layer.outputs for layer in self.layout.linears)
         return 4 * 4 * self.spec.dim + batch * (maps + 2 * size * rows + 4 * steps)
 
-    def _chunk_size(self, device: torch.device, steps: int, batch: int) -> int:
-        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 2**30
-        free += sum(program.bytes for program in self._programs.values())
-        return max(1, int(0.5 * free) // self.bytes_per_replica(steps, batch))
+    def _size(self, total: int, device: torch.device, steps: int, batch: int) -> int:
+        """Replicas at a time: what fits half of the free memory, in even chunks, so that shapes are few."""
+        free = available_bytes(device) + sum(program.bytes for program in self._programs.values())
+        most = self.chunk or max(1, free // 2 // self.bytes_per_replica(steps, batch))
+        return -(-total // -(-total // most))
 
 
 class Program:

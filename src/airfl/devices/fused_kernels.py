@@ -1,9 +1,9 @@
 """Triton kernels for local training of many replicas, each with its own weights.
 
 One program works on one replica and one tile. Activations are [R, b, H, W, C] (channels last), the weights of a
-convolution [R, kh·kw·C, N]; those of a linear layer are used where they stand in the flat parameter vectors. Gradients of
-weights are never written: the tile that has summed one up takes the SGD step at once. Patches are never written either:
-they are read from the images through the caches.
+convolution [R, kh·kw·C, N]; those of a linear layer are used where they stand in the flat parameter vectors. Gradients
+of weights are never written: the tile that has summed one up takes the SGD step at once. Patches are never written
+either: they are read from the images through the caches.
 """
 
 # Kernels read better with the names of the loops' own letters.

@@ -68,11 +68,11 @@ def fused_layout(spec: ModelSpec, input_shape: tuple[int, ...]) -> Layout | None
     if layers is None:
         return None
     offsets, position = {}, 0
-    for name, shape in zip(spec.names, spec.shapes, strict=True):
-        offsets[name], position = position, position + shape.numel()
+    for name, size in zip(spec.names, map(torch.Size.numel, spec.shapes), strict=True):
+        offsets[name], position = position, position + size
     convolutions: list[ConvBlock] = []
     linears: list[LinearBlock] = []
-    shape = tuple(input_shape)
+    shape: tuple[int, ...] = tuple(input_shape)
     queue = list(layers)
     while queue and type(queue[0][1]) is nn.Conv2d:
         if len(queue) < 3 or len(shape) != 3:
@@ -126,7 +126,7 @@ def _conv_block(
     kh, kw = conv.kernel_size
     channels, height, width = shape
     even = (height - kh + 1) % 2 == 0 and (width - kw + 1) % 2 == 0 and min(height - kh, width - kw) >= 1
-    tiles = _is_tile(conv.out_channels) and (_is_tile(channels) or (first and channels == 1))
+    tiles = _is_tile(conv.out_channels) and (channels == 1 if first else _is_tile(channels))
     if not (plain and halves and even and tiles and conv.bias is not None and conv.in_channels == channels):
         return None
     return ConvBlock(

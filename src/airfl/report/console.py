@@ -49,6 +49,7 @@ class RunProgress:
         )
         self._task: dict[str, TaskID] = {}
         self._state = ""
+        self._spent: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -68,7 +69,10 @@ class RunProgress:
         accuracy = float(np.mean([record.accuracy for record in records]))
         tested = f"acc {accuracy:.3f}" if np.isfinite(accuracy) else "acc  –   "
         loss = float(np.mean([record.train_loss for record in records]))
-        spent = epsilon_text(max(record.epsilon for record in records))
+        largest = max(record.epsilon for record in records)
+        if not math.isnan(largest):  # not every round is accounted for
+            self._spent[scheme] = epsilon_text(largest)
+        spent = self._spent.get(scheme, "–")
         state = f"loss {loss:.3f}  {tested}  ε {spent}"
         self._bars.update(self._task[scheme], advance=1, state=state)
 
@@ -103,7 +107,7 @@ def print_result(result: Result, page: Path) -> None:
     print(f"\nReport: {page.resolve()}")
 
 
-def print_epsilon(answers: Mapping[str, Mapping[str, Any]]) -> None:
+def print_epsilon(answers: Mapping[str, Mapping[str, Any]], folder: str | None = None) -> None:
     """All accountants side by side, with their assumptions."""
     table = Table(box=box.SIMPLE)
     for column in ("accountant", "ε", "δ", "observer", "neighbours", "assumptions"):
@@ -122,6 +126,8 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]]) -> None:
     Console().print(table)
     if not all(answer["valid"] for answer in answers.values()):
         Console().print("* published, but not a proof for the whole run", highlight=False)
+    if folder is not None:
+        Console().print(f"Figure: {folder}/privacy.png", highlight=False)
 
 
 class Steps:

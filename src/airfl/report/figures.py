@@ -96,12 +96,13 @@ def draw_audit(audit: Audit, folder: Path) -> None:
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         worlds = (("canary out", audit.scores_out, "#0072B2"), ("canary in", audit.scores_in, "#D55E00"))
-        low, high = (float(edge(scores)) for edge, scores in ((np.min, worlds[0][1]), (np.max, worlds[1][1])))
-        count = min(60, max(12, round(len(worlds[0][1]) ** 0.5)))
-        edges = np.linspace(min(low, high), max(low, high), count).tolist()
+        everything = np.concatenate([audit.scores_in, audit.scores_out])
+        count = min(60, max(12, round(len(everything) ** 0.5)))
+        edges = np.linspace(float(everything.min()), float(everything.max()), count).tolist()
         shared: dict[str, Any] = {"density": True, "histtype": "stepfilled", "alpha": 0.35}
         for (label, scores, color), hatch in zip(worlds, ("", "///"), strict=True):
-            axes.hist(scores, edges, color=color, hatch=hatch, label=label, **shared)
+            if len(scores):
+                axes.hist(scores, edges, color=color, hatch=hatch, label=label, **shared)
         if isinstance(audit.bound, AuditBound):
             axes.axvline(audit.bound.threshold, color="#000000", linestyle="--", linewidth=1.0, label="threshold")
         axes.set_xlabel("how far the final model moved along the canary's direction")
@@ -254,6 +255,8 @@ def _budget(axes: Axes, result: Result) -> bool:
     if name is None or scheme is None or not scheme.records or not _complete(scheme.column("round")):
         return False
     rounds, spent = scheme.column("round")[0], scheme.column("epsilon")
+    known = ~np.isnan(spent).any(axis=0)  # not every round is accounted for
+    rounds, spent = rounds[known], spent[:, known]
     axes.plot(rounds, spent.mean(axis=0), label="spent so far", **STYLES[name])
     if len(spent) > 1:
         axes.fill_between(

@@ -79,6 +79,7 @@ def _promises(result: Result) -> list[dict[str, Any]]:
     rows = []
     for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
         for accountant, epsilon in values.items():
+            proven = ACCOUNTANTS[accountant].valid
             rows.append(
                 {
                     "scheme": SCHEMES[name].title,
@@ -86,7 +87,9 @@ def _promises(result: Result) -> list[dict[str, Any]]:
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({ACCOUNTANTS[accountant].label})",
                     "epsilon": epsilon_text(epsilon),
-                    "meaning": epsilon_meaning(epsilon) if accountant != "paper" else "not a proof; for comparison",
+                    "meaning": epsilon_meaning(epsilon)
+                    if ACCOUNTANTS[accountant].valid
+                    else "not a proof; for comparison",
                     "assumptions": ACCOUNTANTS[accountant].assumptions,
                 }
             )

@@ -8,14 +8,14 @@ one without is all that an observer of the model can hold against it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
+from airfl.air import EquivalentUplink, Receiver, Reception, SignalUplink, Uplink
 from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import Samples, UpdateBlock, load_samples, open_task
@@ -210,14 +210,14 @@ def audit_one_run(
 
 
 @dataclass(frozen=True)
-class _Noiseless:
+class _Noiseless(Uplink):
     """The uplink without any noise."""
 
     uplink: Uplink
 
-    def receive(self, blocks: Iterable[UpdateBlock], dim: int, reception: Reception) -> torch.Tensor:
+    def open(self, dim: int, reception: Reception) -> Receiver:
         silent = replace(reception, noise_var=torch.zeros_like(reception.noise_var), noise_power=0.0, artificial=None)
-        return self.uplink.receive(blocks, dim, silent)
+        return self.uplink.open(dim, silent)
 
 
 def _check_scheme(scheme: str) -> None:
@@ -270,7 +270,7 @@ def _play(simulation: Simulation, canaries: dict[int, torch.Tensor], advance: Ad
                     updates = torch.where(where.unsqueeze(1), vector.to(updates.device), updates)
             return UpdateBlock(block.trial, block.slot, updates, block.losses)
 
-        state, _, _ = simulation.advance(state, plant)
+        state = simulation.advance(state, plant).after
         if advance is not None:
             advance(len(state.models))
     return state

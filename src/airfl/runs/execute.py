@@ -16,7 +16,7 @@ from airfl.devices import load_samples, open_task
 from airfl.errors import DivergedError, InputError
 from airfl.privacy import BudgetError
 from airfl.runs.result import Result, SchemeResult, Status
-from airfl.simulate import Simulation, State, open_simulation
+from airfl.simulate import Simulation, State, advance_together, open_simulation, train_alike
 from airfl.version import __version__
 
 
@@ -62,11 +62,20 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     simulations: dict[str, list[Simulation]] = {
         name: [open_simulation(config, name, task) for task in tasks] for name in config.scheme.names
     }
-    schemes: dict[str, SchemeResult] = {}
-    for name, group in simulations.items():
-        schemes[name] = _run_scheme(name, group, progress)
-        if schemes[name].status == "interrupted":
+    logs = {name: _Log(group) for name, group in simulations.items()}
+    if progress:
+        for name in logs:
+            progress.start(name, config.system.rounds * len(batches))
+    for number in range(len(batches)):
+        current = {name: group[number] for name, group in simulations.items() if logs[name].status == "done"}
+        try:
+            for group in _groups(current):
+                _run_together(group, logs, progress)
+        except KeyboardInterrupt:
+            for log in logs.values():
+                log.interrupt()
             break
+    schemes = {name: log.result() for name, log in logs.items()}
     first = simulations[config.scheme.names[0]][0]
     # Schemes that fix their own accountant do not speak for the run, unless there are no others.
     plans = [group[0].plan for group in simulations.values()]
@@ -74,44 +83,95 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     return Result(config, first.plan.dim, schemes, _provenance(device, first), plans[0].promise.accountant)
 
 
-def _run_scheme(name: str, group: Sequence[Simulation], progress: Progress | None) -> SchemeResult:
-    records: list[RoundRecord] = []
-    states: list[State] = []
-    status: Status = "done"
-    message = ""
-    if progress:
-        progress.start(name, sum(simulation.config.system.rounds for simulation in group))
-    begin = time.perf_counter()
-    for simulation in group:
-        state = simulation.init()
+class _Log:
+    """What one scheme has given so far."""
+
+    def __init__(self, simulations: Sequence[Simulation]) -> None:
+        self.simulations = simulations
+        self.records: list[RoundRecord] = []
+        self.states: list[State] = []
+        self.current: State | None = None
+        self.status: Status = "done"
+        self.message = ""
+        self.seconds = 0.0
+
+    def close(self) -> None:
+        """The batch that is at work is over."""
+        if self.current is not None:
+            self.states.append(self.current)
+        self.current = None
+
+    def stop(self, status: Status, message: str) -> None:
+        """End the scheme before its time."""
+        self.status, self.message = status, message
+        self.close()
+
+    def interrupt(self) -> None:
+        """The user stopped the run: whatever is not complete ends here."""
+        if self.status == "done" and (self.current is not None or len(self.states) < len(self.simulations)):
+            self.stop("interrupted", "stopped by the user")
+
+    def result(self) -> SchemeResult:
+        """All batches of trials together."""
+        plans = [simulation.plan for simulation in self.simulations]
+        models = torch.cat([state.models for state in self.states]).cpu() if self.status == "done" else None
+        return SchemeResult(
+            records=tuple(sorted(self.records, key=lambda row: (row.trial, row.round))),
+            ledgers=tuple(ledger for state in self.states for ledger in state.ledgers),
+            models=models,
+            never_heard=tuple(count for plan in plans for count in plan.never_heard()),
+            perks=tuple(item for plan in plans for item in plan.perks()),
+            status=self.status,
+            message=self.message,
+            seconds=self.seconds,
+            accountant=plans[0].promise.accountant,
+            observer=plans[0].promise.observer,
+        )
+
+
+def _groups(simulations: dict[str, Simulation]) -> list[dict[str, Simulation]]:
+    """Schemes that may train together."""
+    groups: list[dict[str, Simulation]] = []
+    for name, simulation in simulations.items():
+        for group in groups:
+            if train_alike(next(iter(group.values())), simulation):
+                group[name] = simulation
+                break
+        else:
+            groups.append({name: simulation})
+    return groups
+
+
+def _run_together(simulations: dict[str, Simulation], logs: dict[str, _Log], progress: Progress | None) -> None:
+    """All rounds of one batch of trials, for schemes that train alike."""
+    for name, simulation in simulations.items():
+        logs[name].current = simulation.init()
+    alive = dict(simulations)
+    while alive and any(logs[name].current.round < s.config.system.rounds for name, s in alive.items()):  # type: ignore[union-attr]
+        begin = time.perf_counter()
+        steps = advance_together(list(alive.values()), [logs[name].current for name in alive])  # type: ignore[misc]
+        for name, step in zip(alive, steps, strict=True):
+            logs[name].current = step.after  # all are booked before anything can interrupt
+        for (name, simulation), step in zip(list(alive.items()), steps, strict=True):
+            try:
+                _, rows = simulation.record(simulation.checked(step))
+            except DivergedError as error:
+                logs[name].stop("diverged", str(error))
+                del alive[name]
+                continue
+            logs[name].records.extend(rows)
+            if progress:
+                progress.round(name, rows)
+        for name in simulations:
+            logs[name].seconds += (time.perf_counter() - begin) / len(simulations)
+    for name, simulation in alive.items():
+        log = logs[name]
+        assert log.current is not None
         try:
-            for state, rows in simulation.rounds():  # noqa: B007 - the last state is needed after the loop
-                records.extend(rows)
-                if progress:
-                    progress.round(name, rows)
-            simulation.release(state)
-        except KeyboardInterrupt:
-            status, message = "interrupted", "stopped by the user"
-        except DivergedError as error:
-            status, message = "diverged", str(error)
-            state = error.state if isinstance(error.state, State) else state
+            simulation.release(log.current)
         except BudgetError as error:
-            status, message = "refused", str(error)
-        states.append(state)
-        if status != "done":
-            break
-    return SchemeResult(
-        records=tuple(records),
-        ledgers=tuple(ledger for state in states for ledger in state.ledgers),
-        models=torch.cat([state.models for state in states]).cpu() if status == "done" else None,
-        never_heard=tuple(count for simulation in group for count in simulation.plan.never_heard()),
-        perks=tuple(item for simulation in group for item in simulation.plan.perks()),
-        status=status,
-        message=message,
-        seconds=time.perf_counter() - begin,
-        accountant=group[0].plan.promise.accountant,
-        observer=group[0].plan.promise.observer,
-    )
+            log.stop("refused", str(error))
+        log.close()
 
 
 def _provenance(device: torch.device, simulation: Simulation) -> dict[str, Any]:
