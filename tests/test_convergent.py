@@ -63,7 +63,7 @@ def by_convex_solver(s, noise, growth, diameter) -> float:
             try:
                 values.append(program.solve(solver="CLARABEL", **accuracy) * cost.sum())
                 break
-            except cp.error.SolverError:
+            except cvxpy.error.SolverError:
                 assert tolerance > 1e-8
     return min(values)
 

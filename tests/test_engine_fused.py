@@ -7,12 +7,13 @@ import torch
 from torch import nn
 
 from airfl.devices.chunks import available_bytes, in_chunks
-from airfl.devices.engine import UpdateBlock, choose_engine, resolve_precision
+from airfl.devices.engine import UpdateBlock, choose_engine
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_fused import FusedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.fused_layout import fused_layout
 from airfl.devices.models import ModelSpec, build_model
+from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
 
 SHAPE = (1, 12, 12)

@@ -9,6 +9,10 @@ import torch
 from airfl.air.uplink import Reception, Uplink
 from airfl.devices.engine import UpdateBlock
 from airfl.randomness import normal_like, stream
+from airfl.threads import in_threads
+
+#: Trials whose noise is drawn at a time.
+ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,19 @@ class EquivalentReceiver:
         """See ``Receiver.finish``."""
         total = self._total
         assert total is not None
-        for row, trial in enumerate(self._uplink.trials):
-            variance = float(self._reception.noise_var[row])
-            if variance > 0:
-                generator = stream(self._uplink.seed, "receiver-noise", trial, self._reception.round_index)
-                total[row] += normal_like(generator, self._dim, total.device) * variance**0.5
+        std = self._reception.noise_var.sqrt().tolist()
+        noisy = [row for row, value in enumerate(std) if value > 0]
+        for some in range(0, len(noisy), ROWS):
+            rows = noisy[some : some + ROWS]
+            for row, noise in zip(rows, in_threads(self._unit_noise, rows), strict=True):
+                total[row] += noise.to(total.device) * std[row]
         return total
+
+    def _unit_noise(self, row: int) -> torch.Tensor:
+        """N(0, I_d), keyed, drawn on the CPU."""
+        uplink = self._uplink
+        generator = stream(uplink.seed, "receiver-noise", uplink.trials[row], self._reception.round_index)
+        return normal_like(generator, self._dim, torch.device("cpu"))
 
 
 def _sums(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 
 from airfl.config import Config
 from airfl.devices.models import ModelSpec
+from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
 
 log = logging.getLogger("airfl")
@@ -112,16 +113,6 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
     if wanted == "batched":
         return BatchedEngine(spec, precision=precision, compiled=config.engine.compile and device.type == "cuda")
     return LoopEngine(spec)
-
-
-def resolve_precision(wanted: str, device: torch.device) -> str:
-    """``auto`` is bf16 on GPUs of the Hopper class and later, else float32; tf32 exists on GPUs only."""
-    if wanted == "auto":
-        hopper = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
-        return "bf16" if hopper else "float32"
-    if wanted == "tf32" and device.type != "cuda":
-        raise InputError("precision `tf32` is for CUDA GPUs; use `float32` or `bf16` on a CPU")
-    return wanted
 
 
 def _has_triton() -> bool:

@@ -13,6 +13,7 @@ from torch.func import functional_call, vmap
 from airfl.devices.chunks import available_bytes, in_chunks
 from airfl.devices.engine import UpdateBlock
 from airfl.devices.models import ModelSpec
+from airfl.devices.precision import tf32_allowed
 from airfl.devices.replicated import Forward, Parameters, replicated
 
 #: Replicas that are tried first, to see what one takes.
@@ -112,7 +113,7 @@ class BatchedEngine:
         parameters = {name: view.detach().requires_grad_() for name, view in self.spec.unflatten(local).items()}
         leaves = list(parameters.values())
         total = torch.zeros(len(start), device=start.device)
-        with tf32_if(self.precision != "float32" and start.is_cuda):
+        with tf32_allowed(self.precision != "float32"):
             for index in range(batches.shape[1]):
                 samples = batches[:, index]
                 weight = (samples >= 0).to(local.dtype)
@@ -144,18 +145,3 @@ class BatchedEngine:
         assert isinstance(measured, int)
         most = max(1, available_bytes(device) // 2 // measured)
         return -(-total // -(-total // most))
-
-
-class tf32_if(AbstractContextManager[None]):
-    """Let a GPU's matrix units read float32 as tf32 for a while."""
-
-    def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
-
-    def __enter__(self) -> None:
-        self._before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-        if self._wanted:
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = self._before

@@ -29,18 +29,18 @@ TILES: dict[str, dict[str, dict[str, int]]] = {
         "conv_weight": {"BM": 128, "BK": 64, "num_warps": 4, "num_stages": 2},
         "conv_input": {"BM": 128, "num_warps": 4, "num_stages": 3},
         "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-        "linear_backward": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
+        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
         "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
-        "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
+        "head": {"BK": 256, "num_warps": 4, "num_stages": 1},
     },
     "float32": {
         "conv_forward images": {"BP": 32, "BK": 32, "num_warps": 2, "num_stages": 3},
         "conv_forward": {"BP": 32, "BK": 64, "num_warps": 4, "num_stages": 2},
         "conv_weight images": {"BM": 128, "BK": 32, "num_warps": 2, "num_stages": 1},
-        "conv_weight": {"BM": 32, "BK": 128, "num_warps": 4, "num_stages": 2},
+        "conv_weight": {"BM": 64, "BK": 32, "num_warps": 4, "num_stages": 2},
         "conv_input": {"BM": 64, "num_warps": 4, "num_stages": 3},
         "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 8, "num_stages": 4},
+        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
         "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
         "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
     },
@@ -144,14 +144,9 @@ class Program:
         self.step = self._zeros(1, dtype=torch.int32)
         self.losses = self._zeros(replicas)
         self.filters = [self._zeros(replicas, block.fan_in, block.filters) for block in self.layout.convolutions]
-        launches = self._launches()
-
-        def one_step() -> None:
-            for launch in launches:
-                launch()
-            self.step.add_(1)
-
-        self.run = _recorded(one_step) if inputs.is_cuda else one_step
+        # Kept: they hold the buffers that a recorded step goes on using.
+        self.launches = self._launches()
+        self.run = _recorded(self._one_step) if inputs.is_cuda else self._one_step
 
     def play(self, models: torch.Tensor, trial: torch.Tensor, samples: torch.Tensor) -> None:
         """Take all local steps from the broadcast models; the result is in ``local``, summed losses in ``losses``."""
@@ -165,6 +160,11 @@ class Program:
             self.run()
         for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
             _as_rows(self.local, block).copy_(filters.view(_as_rows(self.local, block).shape))
+
+    def _one_step(self) -> None:
+        for launch in self.launches:
+            launch()
+        self.step.add_(1)
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(shape, device=self.inputs.device, dtype=dtype)
@@ -231,7 +231,8 @@ class Program:
                 ),
             )  # fmt: skip
             if number:
-                tile = self.tiles["conv_input"]
+                tile = dict(self.tiles["conv_input"])
+                tile["BM"] *= 2 if block.channels < 32 and self.kind == torch.bfloat16 else 1
                 tall = -(-self.batch * block.height * block.width // tile["BM"])
                 backward.insert(
                     0,

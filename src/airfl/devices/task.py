@@ -15,10 +15,13 @@ from airfl.config import Config
 from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
+from airfl.devices.precision import resolve_precision, tf32_allowed
 from airfl.errors import InputError
 from airfl.randomness import stream, torch_seed
+from airfl.threads import in_threads
 
-EVAL_BATCH = 2000
+#: Samples tested at a time.
+EVAL_BATCH = {"cpu": 2000, "cuda": 20_000}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Task:
     inputs: torch.Tensor = field(repr=False)
     labels: torch.Tensor = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
+    _tests: dict[int, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def max_local_steps(self, index: int) -> int:
         """Q, the largest number of local SGD steps that any device of a trial takes in a round."""
@@ -51,30 +55,37 @@ class Task:
         Each epoch goes once through a device's samples in a fresh random order. Orders are drawn for all devices at
         once, so a device's order does not depend on who else is active.
         """
-        done: dict[tuple[int, bytes], np.ndarray] = {}  # rows may repeat a trial, as audits do
-        for i, trial in enumerate(self.trials):
-            if (trial, active[i].tobytes()) not in done:
-                done[trial, active[i].tobytes()] = self._trial_batches(i, round_index, active[i])
-        made = [done[trial, row.tobytes()] for trial, row in zip(self.trials, active, strict=True)]
+        keys = [(trial, row.tobytes()) for trial, row in zip(self.trials, active, strict=True)]
+        first = {key: i for i, key in reversed(list(enumerate(keys)))}  # rows may repeat a trial, as audits do
+        parts = in_threads(lambda i: self._trial_batches(i, round_index, active[i]), first.values())
+        done = dict(zip(first, parts, strict=True))
+        made = [done[key] for key in keys]
         steps = max(part.shape[1] for part in made)
         padded = [np.pad(p, ((0, 0), (0, steps - p.shape[1]), (0, 0)), constant_values=-1) for p in made]
         return torch.from_numpy(np.stack(padded)).to(self.inputs.device)
 
     def evaluate(self, models: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Accuracy and mean loss on the test samples of each trial, for models [trials, d]."""
-        accuracy, loss = np.empty(len(models)), np.empty(len(models))
-        with torch.no_grad():
+        device = self.inputs.device
+        rough = resolve_precision(self.config.engine.precision, device) != "float32"
+        found = torch.zeros(len(models), 2, device=device, dtype=torch.float64)
+        with torch.no_grad(), tf32_allowed(rough):
             for i, model in enumerate(models):
                 parameters = self.spec.unflatten(model)
-                test = torch.from_numpy(self.partitions[i].test).to(self.inputs.device)
-                hits = torch.zeros((), device=self.inputs.device)
-                total = torch.zeros((), device=self.inputs.device, dtype=torch.float64)
-                for samples in test.split(EVAL_BATCH):
+                for samples in self._test(i).split(EVAL_BATCH[device.type]):
                     scores = functional_call(self.spec.module, parameters, (self.inputs[samples],))
-                    hits += (scores.argmax(dim=1) == self.labels[samples]).sum()
-                    total += F.cross_entropy(scores, self.labels[samples], reduction="sum")
-                accuracy[i], loss[i] = float(hits) / len(test), float(total) / len(test)
+                    found[i, 0] += (scores.argmax(dim=1) == self.labels[samples]).sum()
+                    found[i, 1] += F.cross_entropy(scores, self.labels[samples], reduction="sum")
+        sizes = [len(partition.test) for partition in self.partitions]
+        accuracy, loss = found.cpu().numpy().T / np.array(sizes)  # one transfer for all trials
         return accuracy, loss
+
+    def _test(self, index: int) -> torch.Tensor:
+        """Numbers of a trial's test samples, kept on the compute device."""
+        trial = self.trials[index]
+        if trial not in self._tests:
+            self._tests[trial] = torch.from_numpy(self.partitions[index].test).to(self.inputs.device)
+        return self._tests[trial]
 
     def _steps_per_epoch(self, size: int) -> int:
         learning = self.config.learning

@@ -87,9 +87,7 @@ def _promises(result: Result) -> list[dict[str, Any]]:
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({ACCOUNTANTS[accountant].label})",
                     "epsilon": epsilon_text(epsilon),
-                    "meaning": epsilon_meaning(epsilon)
-                    if ACCOUNTANTS[accountant].valid
-                    else "not a proof; for comparison",
+                    "meaning": epsilon_meaning(epsilon) if proven else "not a proof; for comparison",
                     "assumptions": ACCOUNTANTS[accountant].assumptions,
                 }
             )
