@@ -61,6 +61,8 @@ def run(
         str | None, typer.Option(help="Who books the budget; auto: the tightest that is proven for the run.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, float32, tf32 or bf16.")] = None,
+    no_compile: Annotated[bool, typer.Option("--no-compile", help="No compiled GPU kernels: start sooner.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -77,6 +79,8 @@ def run(
         "system.trials": trials,
         "privacy.accountant": accountant,
         "engine.device": device,
+        "engine.precision": precision,
+        "engine.compile": False if no_compile else None,
     }
     overrides.update({key: value for key, value in flags.items() if value is not None})
     config = configuration.read(source, overrides)

@@ -13,6 +13,7 @@ import torch
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
+from airfl.devices.precision import resolve_precision
 from airfl.errors import DivergedError, InputError
 from airfl.privacy import BudgetError
 from airfl.runs.result import Result, SchemeResult, Status
@@ -63,6 +64,7 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
         name: [open_simulation(config, name, task) for task in tasks] for name in config.scheme.names
     }
     logs = {name: _Log(group) for name, group in simulations.items()}
+    begin = time.perf_counter()
     if progress:
         for name in logs:
             progress.start(name, config.system.rounds * len(batches))
@@ -80,7 +82,10 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     # Schemes that fix their own accountant do not speak for the run, unless there are no others.
     plans = [group[0].plan for group in simulations.values()]
     plans.sort(key=lambda plan: (plan.scheme.accountant is not None, not plan.scheme.keeps_budget))
-    return Result(config, first.plan.dim, schemes, _provenance(device, first), plans[0].promise.accountant)
+    provenance = _provenance(device, first)
+    starts = [log.first_round for log in logs.values() if log.first_round is not None]
+    provenance["seconds_to_first_round"] = round(min(starts) - begin, 3) if starts else None
+    return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
 
 
 class _Log:
@@ -94,6 +99,7 @@ class _Log:
         self.status: Status = "done"
         self.message = ""
         self.seconds = 0.0
+        self.first_round: float | None = None
 
     def close(self) -> None:
         """The batch that is at work is over."""
@@ -160,6 +166,7 @@ def _run_together(simulations: dict[str, Simulation], logs: dict[str, _Log], pro
                 del alive[name]
                 continue
             logs[name].records.extend(rows)
+            logs[name].first_round = logs[name].first_round or time.perf_counter()
             if progress:
                 progress.round(name, rows)
         for name in simulations:
@@ -183,6 +190,7 @@ def _provenance(device: torch.device, simulation: Simulation) -> dict[str, Any]:
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,
+        "precision": resolve_precision(simulation.config.engine.precision, device),
         "model_parameters": simulation.plan.dim,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
