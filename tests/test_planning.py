@@ -67,9 +67,8 @@ def test_gain_bound_holds_for_the_realised_gains(tiny):
 
 def test_a_broken_gain_bound_is_booked_and_refused(tiny, monkeypatch):
     """If the outage happens, the ledger takes the true gain and the model is not released."""
-    import airfl.planning as planning
 
-    monkeypatch.setattr(planning, "_gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
+    monkeypatch.setattr("airfl.designing._gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
     result = airfl.run(tiny.replace({"channel.csi_error": 0.05, "scheme.names": ["airfl-dp"]}))
     assert result.schemes["airfl-dp"].status == "refused"
     assert result.schemes["airfl-dp"].models is None

@@ -14,14 +14,12 @@ import torch
 from airfl.air import Reception
 from airfl.channel import Link
 from airfl.config import Config
+from airfl.designing import design_rounds, served_channels
 from airfl.errors import InputError
 from airfl.privacy import Budget, Ledger, RoundEvent, smallest
 from airfl.promise import MAX_DEVICE_NORMS, Promise, can_hide_participation, make_promise, sampling_of
-from airfl.randomness import stream
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import (
-    COMBINERS,
-    SELECTIONS,
     Design,
     Perk,
     Transmission,
@@ -31,15 +29,11 @@ from airfl.transceiver import (
     perk,
     transmit,
     visibility,
-    zero_forcing,
 )
 from airfl.transceiver.combiners import NEEDS_ANTENNAS
-from airfl.transceiver.design import Status, better_of, reach, received_gains
+from airfl.transceiver.design import better_of, reach
 
 T = TypeVar("T")
-
-#: Channel coefficients held at a time while the rounds are designed.
-DESIGN_CHUNK = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,8 @@ class RadioPlan:
         # Copies of a trial share its channels, and so the whole setting.
         active = active[:: self._copies, None]
         silent = torch.from_numpy(active[:, 0] < 0)
-        channels = _served(self.link.channels([round_index]), active)[:, 0]
-        known = _served(self.link.estimates([round_index]), active)[:, 0]
+        channels = served_channels(self.link.channels([round_index]), active)[:, 0]
+        known = served_channels(self.link.estimates([round_index]), active)[:, 0]
         combiner = self._combiner[:, round_index]
         artificial = None if self.artificial is None else self.artificial[:: self._copies]
         sent = transmit(
@@ -195,7 +189,7 @@ def plan_rounds(
     if scheme.norms is None:
         active = _trimmed(link.active(rounds))
         return RadioPlan(scheme, promise, link, dim, clip_norm, _normaliser(config, active), active)
-    design, active, gain_bound = _design(config, link, rounds)
+    design, active, gain_bound = design_rounds(config, link, rounds)
     factor = reach(clip_norm, dim, config.channel.power_w)
     active = _trimmed(active)
     # No round has a larger Σ|gain_i|/K than this: what is booked never exceeds what was planned with.
@@ -206,7 +200,7 @@ def plan_rounds(
         if config.channel.fading == "trace":
             raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
         # Rounds after the last one: the same positions and the same law, but never the run's own draws.
-        later, _, bound = _design(config, link, range(len(rounds), len(rounds) + count))
+        later, _, bound = design_rounds(config, link, range(len(rounds), len(rounds) + count))
         return later.norm * factor / bound
 
     def outlook_of(promise: Promise) -> Outlook:
@@ -306,7 +300,7 @@ def _cover_every_set(
     if promise.accountant != "sampled" or budget is None or limited:
         return design, [False] * len(link.trials)
     everyone = config.replace({"scheme.combiner_columns": "all"})
-    widest, _, _ = _design(everyone, link, range(config.system.rounds))
+    widest, _, _ = design_rounds(everyone, link, range(config.system.rounds))
     covered = (widest.norm * factor <= budget.floor).all(dim=1)
     return better_of(design, widest), covered.tolist()
 
@@ -329,7 +323,7 @@ def _artificial(
         views = []
         for t in range(config.system.rounds):
             devices = active[row : row + 1, t : t + 1]
-            channels = _served(link.channels([t])[row : row + 1], devices)[0, 0]
+            channels = served_channels(link.channels([t])[row : row + 1], devices)[0, 0]
             sent = transmit(design.combiner[row, t] * factor, channels, clip_norm, dim, config.channel.power_w)
             heard = torch.from_numpy(devices[0, 0] >= 0).unsqueeze(1)
             views.append(visibility(channels * sent.tx_scaling.unsqueeze(1) * heard, link.noise_power))
@@ -367,86 +361,6 @@ def heard_event(event: RoundEvent, t: int, norms: torch.Tensor, active: np.ndarr
     )
 
 
-def _design(config: Config, link: Link, rounds: range) -> tuple[Design, np.ndarray, torch.Tensor]:
-    """Design chunks of rounds and join them: the designs, who transmits, and the gain bounds, [trials, T, ...]."""
-    per_round = len(link.trials) * config.system.num_devices * config.system.num_antennas
-    size = max(1, DESIGN_CHUNK // per_round)
-    parts = [_design_chunk(config, link, rounds[start : start + size]) for start in range(0, len(rounds), size)]
-    designs = [part[0] for part in parts]
-    joined = Design(
-        torch.cat([design.combiner for design in designs], dim=1),
-        torch.cat([design.norm for design in designs], dim=1),
-        torch.cat([design.lower_bound for design in designs], dim=1),
-        torch.cat([design.iterations for design in designs], dim=1),
-        tuple(word for design in designs for word in design.status),
-    )
-    return joined, np.concatenate([part[1] for part in parts], axis=1), torch.cat([part[2] for part in parts], dim=1)
-
-
-def _design_chunk(config: Config, link: Link, rounds: range) -> tuple[Design, np.ndarray, torch.Tensor]:
-    system, scheme = config.system, config.scheme
-    known, active = link.estimates(rounds), link.active(rounds)
-    if system.is_poisson and scheme.combiner_columns == "active":
-        return _design_ragged(config, link, rounds, known, active)
-    if scheme.selection != "all":
-        keep = max(1, round(scheme.selection_keep * system.num_active))
-        chosen = SELECTIONS[scheme.selection](_served(known, active), keep).numpy()
-        active = np.take_along_axis(active, chosen, axis=2)
-    everyone = np.broadcast_to(np.arange(system.num_devices), (*active.shape[:2], system.num_devices))
-    served = everyone if scheme.combiner_columns == "all" else active
-    channels = _served(known, served)
-    if scheme.combiner == "zero-forcing":
-        design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
-    else:
-        design = COMBINERS[scheme.combiner](channels)
-    design.require_ok()
-    return design, active, _gain_bound(config, link, design, _served(known, active), active)
-
-
-def _design_ragged(
-    config: Config, link: Link, rounds: range, known: np.ndarray, active: np.ndarray
-) -> tuple[Design, np.ndarray, torch.Tensor]:
-    """Rounds with different numbers of active devices: those with the same number are designed together.
-
-    For a round without any, a combiner for the first device stands in: something has to be received.
-    """
-    shape = active.shape[:2]
-    counts = np.maximum((active >= 0).sum(axis=2), 1)
-    combiner = torch.zeros(*shape, config.system.num_antennas, dtype=torch.complex128)
-    norm = torch.zeros(shape, dtype=torch.float64)
-    for count in np.unique(counts).tolist():
-        where = np.nonzero(counts == count)
-        served = np.maximum(active[where][:, :count], 0)
-        channels = torch.from_numpy(np.take_along_axis(known[where], served[..., None], axis=1))
-        if config.scheme.combiner == "zero-forcing":
-            phases = _phases(config, link, rounds, count)
-            part = zero_forcing(channels, None if phases is None else phases[where])
-        else:
-            part = COMBINERS[config.scheme.combiner](channels)
-        part.require_ok()
-        combiner[where], norm[where] = part.combiner, part.norm
-    nothing = torch.zeros(shape, dtype=torch.float64)
-    status: tuple[Status, ...] = tuple("ok" for _ in range(norm.numel()))
-    design = Design(combiner, norm, nothing, nothing.to(torch.int64), status)
-    # Places that are not taken are looked up as the row's first device, which is served: the bound is unchanged.
-    return design, active, _gain_bound(config, link, design, _served(known, active), _filled(active))
-
-
-def _gain_bound(config: Config, link: Link, design: Design, known: torch.Tensor, active: np.ndarray) -> torch.Tensor:
-    """G_t that no |wᴴ h_i|/|wᴴ ĥ_i| exceeds, but for a chance of ``channel.csi_outage`` over a whole trial.
-
-    Given ĥ_i, wᴴ(h_i − ĥ_i) is CN(0, τ Λ_i ‖w‖²), whose modulus exceeds √(τ Λ_i) ‖w‖ √log(N/p) with probability p/N;
-    N = K·T events share the outage p. The bound does not change when w is scaled.
-    """
-    channel = config.channel
-    if channel.csi_error == 0.0:
-        return torch.ones_like(design.norm)
-    events = active.shape[2] * config.system.rounds
-    spread = torch.from_numpy(link.error_std(active)) * math.sqrt(math.log(events / channel.csi_outage))
-    heard = received_gains(design.combiner, known).abs()
-    return 1.0 + (spread * design.norm.unsqueeze(-1) / heard).amax(dim=-1)
-
-
 def _last_factors(
     config: Config, promise: Promise, clip_norm: float, num_active: int, local_steps: Sequence[int] | None
 ) -> tuple[float, ...] | None:
@@ -469,24 +383,3 @@ def _last_factors(
         )
         for steps in local_steps
     )
-
-
-def _served(channels: np.ndarray, served: np.ndarray) -> torch.Tensor:
-    """Of channels [trials, rounds, n, m], those of the devices numbered in served [trials, rounds, K]."""
-    return torch.from_numpy(np.take_along_axis(channels, _filled(served)[..., None], axis=2))
-
-
-def _filled(active: np.ndarray) -> np.ndarray:
-    """Places where nobody transmits, −1, looked up as the first device of their row, or of all."""
-    first = np.maximum(active[..., :1], 0)
-    return np.where(active < 0, first, active)
-
-
-def _phases(config: Config, link: Link, rounds: Sequence[int], count: int) -> torch.Tensor | None:
-    if config.scheme.phases == "ones":
-        return None
-    angles = [
-        [stream(config.system.seed, "phases", trial, t).uniform(-np.pi, np.pi, count) for t in rounds]
-        for trial in link.trials
-    ]
-    return torch.from_numpy(np.exp(1j * np.asarray(angles)))

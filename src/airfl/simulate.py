@@ -13,7 +13,7 @@ import torch
 
 from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
 from airfl.bookkeeping import RoundRecord, Watch, book_round, gradient_variance, record_round, update_factor
-from airfl.channel import open_link
+from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip
 from airfl.errors import DivergedError, InputError
@@ -164,10 +164,11 @@ def train_alike(first: Simulation, other: Simulation) -> bool:
     return first.task is other.task and np.array_equal(first.plan.active, other.plan.active)
 
 
-def open_simulation(config: Config, scheme: str, task: Task) -> Simulation:
-    """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's ``task``."""
+def open_simulation(config: Config, scheme: str, task: Task, link: Link | None = None) -> Simulation:
+    """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's task and link."""
     local_steps = [task.max_local_steps(row) for row in range(len(task.trials))]
-    plan = plan_rounds(config, SCHEMES[scheme], open_link(config, task.trials), task.spec.dim, local_steps)
+    link = link or open_link(config, task.trials)
+    plan = plan_rounds(config, SCHEMES[scheme], link, task.spec.dim, local_steps)
     over_air = plan.norm is not None and config.scheme.uplink == "signal"
     uplink = (SignalUplink if over_air else EquivalentUplink)(config.system.seed, task.trials)
     start, diameter = task.initial_models(), config.learning.domain_diameter

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from airfl.bookkeeping import RoundRecord
+from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
@@ -60,8 +61,10 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
     # Every scheme is joined before the first round is trained, so that bad input costs no training time.
+    links = [open_link(config, batch) for batch in batches]
     simulations: dict[str, list[Simulation]] = {
-        name: [open_simulation(config, name, task) for task in tasks] for name in config.scheme.names
+        name: [open_simulation(config, name, task, link) for task, link in zip(tasks, links, strict=True)]
+        for name in config.scheme.names
     }
     logs = {name: _Log(group) for name, group in simulations.items()}
     begin = time.perf_counter()

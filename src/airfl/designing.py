@@ -1,0 +1,131 @@
+"""Combiners for every round of every trial, before anyone has asked for privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from airfl.channel import Link
+from airfl.config import Config
+from airfl.randomness import stream
+from airfl.transceiver import COMBINERS, SELECTIONS, Design, zero_forcing
+from airfl.transceiver.design import Status, received_gains
+
+#: Channel coefficients held at a time while the rounds are designed.
+DESIGN_CHUNK = 4_000_000
+
+
+#: The designs, who transmits, and the gain bounds, [trials, T, ...].
+Rounds = tuple[Design, np.ndarray, torch.Tensor]
+
+
+def design_rounds(config: Config, link: Link, rounds: range) -> Rounds:
+    """Design rounds once per link, whichever scheme asks first."""
+    scheme = config.scheme
+    key = (rounds, scheme.combiner, scheme.combiner_columns, scheme.selection, scheme.selection_keep, scheme.phases)
+    if key not in link.designs:
+        link.designs[key] = _join_chunks(config, link, rounds)
+    found: Rounds = link.designs[key]
+    return found
+
+
+def _join_chunks(config: Config, link: Link, rounds: range) -> Rounds:
+    """Design chunks of rounds, so that few channels are held at a time, and join them."""
+    per_round = len(link.trials) * config.system.num_devices * config.system.num_antennas
+    size = max(1, DESIGN_CHUNK // per_round)
+    parts = [_design_chunk(config, link, rounds[start : start + size]) for start in range(0, len(rounds), size)]
+    designs = [part[0] for part in parts]
+    joined = Design(
+        torch.cat([design.combiner for design in designs], dim=1),
+        torch.cat([design.norm for design in designs], dim=1),
+        torch.cat([design.lower_bound for design in designs], dim=1),
+        torch.cat([design.iterations for design in designs], dim=1),
+        tuple(word for design in designs for word in design.status),
+    )
+    return joined, np.concatenate([part[1] for part in parts], axis=1), torch.cat([part[2] for part in parts], dim=1)
+
+
+def _design_chunk(config: Config, link: Link, rounds: range) -> Rounds:
+    system, scheme = config.system, config.scheme
+    known, active = link.estimates(rounds), link.active(rounds)
+    if system.is_poisson and scheme.combiner_columns == "active":
+        return _design_ragged(config, link, rounds, known, active)
+    if scheme.selection != "all":
+        keep = max(1, round(scheme.selection_keep * system.num_active))
+        chosen = SELECTIONS[scheme.selection](served_channels(known, active), keep).numpy()
+        active = np.take_along_axis(active, chosen, axis=2)
+    everyone = np.broadcast_to(np.arange(system.num_devices), (*active.shape[:2], system.num_devices))
+    served = everyone if scheme.combiner_columns == "all" else active
+    channels = served_channels(known, served)
+    if scheme.combiner == "zero-forcing":
+        design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
+    else:
+        design = COMBINERS[scheme.combiner](channels)
+    design.require_ok()
+    return design, active, _gain_bound(config, link, design, served_channels(known, active), active)
+
+
+def _design_ragged(config: Config, link: Link, rounds: range, known: np.ndarray, active: np.ndarray) -> Rounds:
+    """Rounds with different numbers of active devices: those with the same number are designed together.
+
+    For a round without any, a combiner for the first device stands in: something has to be received.
+    """
+    shape = active.shape[:2]
+    counts = np.maximum((active >= 0).sum(axis=2), 1)
+    combiner = torch.zeros(*shape, config.system.num_antennas, dtype=torch.complex128)
+    norm = torch.zeros(shape, dtype=torch.float64)
+    for count in np.unique(counts).tolist():
+        where = np.nonzero(counts == count)
+        served = np.maximum(active[where][:, :count], 0)
+        channels = torch.from_numpy(np.take_along_axis(known[where], served[..., None], axis=1))
+        if config.scheme.combiner == "zero-forcing":
+            phases = _phases(config, link, rounds, count)
+            part = zero_forcing(channels, None if phases is None else phases[where])
+        else:
+            part = COMBINERS[config.scheme.combiner](channels)
+        part.require_ok()
+        combiner[where], norm[where] = part.combiner, part.norm
+    nothing = torch.zeros(shape, dtype=torch.float64)
+    status: tuple[Status, ...] = tuple("ok" for _ in range(norm.numel()))
+    design = Design(combiner, norm, nothing, nothing.to(torch.int64), status)
+    # Places that are not taken are looked up as the row's first device, which is served: the bound is unchanged.
+    return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
+
+
+def _gain_bound(config: Config, link: Link, design: Design, known: torch.Tensor, active: np.ndarray) -> torch.Tensor:
+    """G_t that no |wᴴ h_i|/|wᴴ ĥ_i| exceeds, but for a chance of ``channel.csi_outage`` over a whole trial.
+
+    Given ĥ_i, wᴴ(h_i − ĥ_i) is CN(0, τ Λ_i ‖w‖²), whose modulus exceeds √(τ Λ_i) ‖w‖ √log(N/p) with probability p/N;
+    N = K·T events share the outage p. The bound does not change when w is scaled.
+    """
+    channel = config.channel
+    if channel.csi_error == 0.0:
+        return torch.ones_like(design.norm)
+    events = active.shape[2] * config.system.rounds
+    spread = torch.from_numpy(link.error_std(active)) * math.sqrt(math.log(events / channel.csi_outage))
+    heard = received_gains(design.combiner, known).abs()
+    return 1.0 + (spread * design.norm.unsqueeze(-1) / heard).amax(dim=-1)
+
+
+def served_channels(channels: np.ndarray, served: np.ndarray) -> torch.Tensor:
+    """Of channels [trials, rounds, n, m], those of the devices numbered in served [trials, rounds, K]."""
+    return torch.from_numpy(np.take_along_axis(channels, filled(served)[..., None], axis=2))
+
+
+def filled(active: np.ndarray) -> np.ndarray:
+    """Places where nobody transmits, −1, looked up as the first device of their row, or of all."""
+    first = np.maximum(active[..., :1], 0)
+    return np.where(active < 0, first, active)
+
+
+def _phases(config: Config, link: Link, rounds: Sequence[int], count: int) -> torch.Tensor | None:
+    if config.scheme.phases == "ones":
+        return None
+    angles = [
+        [stream(config.system.seed, "phases", trial, t).uniform(-np.pi, np.pi, count) for t in rounds]
+        for trial in link.trials
+    ]
+    return torch.from_numpy(np.exp(1j * np.asarray(angles)))
