@@ -15,10 +15,10 @@ from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
-from airfl.errors import DivergedError, InputError
-from airfl.privacy import BudgetError
-from airfl.runs.result import Result, SchemeResult, Status
-from airfl.simulate import Simulation, State, advance_together, open_simulation, train_alike
+from airfl.errors import InputError
+from airfl.runs.result import Result
+from airfl.runs.together import Log, groups_of, run_together
+from airfl.simulate import Simulation, open_simulation
 from airfl.version import __version__
 
 
@@ -66,7 +66,7 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
         name: [open_simulation(config, name, task, link) for task, link in zip(tasks, links, strict=True)]
         for name in config.scheme.names
     }
-    logs = {name: _Log(group) for name, group in simulations.items()}
+    logs = {name: Log(group) for name, group in simulations.items()}
     begin = time.perf_counter()
     if progress:
         for name in logs:
@@ -74,8 +74,8 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     for number in range(len(batches)):
         current = {name: group[number] for name, group in simulations.items() if logs[name].status == "done"}
         try:
-            for group in _groups(current):
-                _run_together(group, logs, progress)
+            for group in groups_of(current):
+                run_together(group, logs, progress.round if progress else None)
         except KeyboardInterrupt:
             for log in logs.values():
                 log.interrupt()
@@ -89,99 +89,6 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     starts = [log.first_round for log in logs.values() if log.first_round is not None]
     provenance["seconds_to_first_round"] = round(min(starts) - begin, 3) if starts else None
     return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
-
-
-class _Log:
-    """What one scheme has given so far."""
-
-    def __init__(self, simulations: Sequence[Simulation]) -> None:
-        self.simulations = simulations
-        self.records: list[RoundRecord] = []
-        self.states: list[State] = []
-        self.current: State | None = None
-        self.status: Status = "done"
-        self.message = ""
-        self.seconds = 0.0
-        self.first_round: float | None = None
-
-    def close(self) -> None:
-        """The batch that is at work is over."""
-        if self.current is not None:
-            self.states.append(self.current)
-        self.current = None
-
-    def stop(self, status: Status, message: str) -> None:
-        """End the scheme before its time."""
-        self.status, self.message = status, message
-        self.close()
-
-    def interrupt(self) -> None:
-        """The user stopped the run: whatever is not complete ends here."""
-        if self.status == "done" and (self.current is not None or len(self.states) < len(self.simulations)):
-            self.stop("interrupted", "stopped by the user")
-
-    def result(self) -> SchemeResult:
-        """All batches of trials together."""
-        plans = [simulation.plan for simulation in self.simulations]
-        models = torch.cat([state.models for state in self.states]).cpu() if self.status == "done" else None
-        return SchemeResult(
-            records=tuple(sorted(self.records, key=lambda row: (row.trial, row.round))),
-            ledgers=tuple(ledger for state in self.states for ledger in state.ledgers),
-            models=models,
-            never_heard=tuple(count for plan in plans for count in plan.never_heard()),
-            perks=tuple(item for plan in plans for item in plan.perks()),
-            status=self.status,
-            message=self.message,
-            seconds=self.seconds,
-            accountant=plans[0].promise.accountant,
-            observer=plans[0].promise.observer,
-        )
-
-
-def _groups(simulations: dict[str, Simulation]) -> list[dict[str, Simulation]]:
-    """Schemes that may train together."""
-    groups: list[dict[str, Simulation]] = []
-    for name, simulation in simulations.items():
-        for group in groups:
-            if train_alike(next(iter(group.values())), simulation):
-                group[name] = simulation
-                break
-        else:
-            groups.append({name: simulation})
-    return groups
-
-
-def _run_together(simulations: dict[str, Simulation], logs: dict[str, _Log], progress: Progress | None) -> None:
-    """All rounds of one batch of trials, for schemes that train alike."""
-    for name, simulation in simulations.items():
-        logs[name].current = simulation.init()
-    alive = dict(simulations)
-    while alive and any(logs[name].current.round < s.config.system.rounds for name, s in alive.items()):  # type: ignore[union-attr]
-        begin = time.perf_counter()
-        steps = advance_together(list(alive.values()), [logs[name].current for name in alive])  # type: ignore[misc]
-        for name, step in zip(alive, steps, strict=True):
-            logs[name].current = step.after  # all are booked before anything can interrupt
-        for (name, simulation), step in zip(list(alive.items()), steps, strict=True):
-            try:
-                _, rows = simulation.record(simulation.checked(step))
-            except DivergedError as error:
-                logs[name].stop("diverged", str(error))
-                del alive[name]
-                continue
-            logs[name].records.extend(rows)
-            logs[name].first_round = logs[name].first_round or time.perf_counter()
-            if progress:
-                progress.round(name, rows)
-        for name in simulations:
-            logs[name].seconds += (time.perf_counter() - begin) / len(simulations)
-    for name, simulation in alive.items():
-        log = logs[name]
-        assert log.current is not None
-        try:
-            simulation.release(log.current)
-        except BudgetError as error:
-            log.stop("refused", str(error))
-        log.close()
 
 
 def _provenance(device: torch.device, simulation: Simulation) -> dict[str, Any]:
