@@ -251,6 +251,71 @@ def audit(
 
 
 @app.command()
+def sweep(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file: base, axes, schemes, trials.")],
+    out: Annotated[str | None, typer.Option(help="Output folder; default studies/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that is there.")] = False,
+    executor: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Batches at a time; default 1, or what a cluster has.")] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster that runs already.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    checkpoint_rounds: Annotated[int, typer.Option(help="A checkpoint after so many rounds ...")] = 10,
+    checkpoint_seconds: Annotated[float, typer.Option(help="... or so many seconds.")] = 60.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and show, do not run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a study: every configuration, scheme and trial, surviving interruptions."""
+    from airfl import runs
+    from airfl.report.console import SweepProgress, print_plan, print_standing
+
+    found, text = runs.read_study(study)
+    count = 1 if workers is None and executor == "local" else workers
+    threads = runs.threads_for(count)
+    if dry_run:
+        plan = runs.make_plan(found, threads)
+        print(json.dumps({"cells": plan.num_cells, "batches": len(plan.batches)})) if as_json else print_plan(plan)
+        return
+    runner = runs.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
+    target = out or f"studies/{found.name}"
+    with runs.locked(target):
+        plan, folder = runs.open_folder(found, text, target, resume=resume, threads=threads)
+        with SweepProgress(plan) as progress:
+            standing, interrupted = runs.run_sweep(plan, folder, runner, progress.hear)
+    print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)
+    if interrupted:
+        _fail(f"interrupted; go on with: airfl sweep {study} --out {target} --resume", EXIT_INTERRUPTED)
+    if standing.failed:
+        _fail(f"{standing.failed} of {plan.num_cells} cells failed; the others are in {target}", EXIT_FAILED)
+
+
+@app.command()
+def status(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A study's folder.")],
+    as_json: Json = False,
+) -> None:
+    """How far a study has got: what is done, running, failed."""
+    from airfl import runs
+    from airfl.report.console import print_standing
+
+    standing = runs.standing_of(folder)
+    print(json.dumps(standing.summary)) if as_json else print_standing(standing, folder)
+
+
+@app.command()
+def report(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A study's folder.")],
+    as_json: Json = False,
+) -> None:
+    """The summary of a study: one row per configuration and scheme."""
+    from airfl import runs
+    from airfl.report.console import print_study
+
+    plan, where = runs.find_plan(folder)
+    rows = runs.summarise(plan, where)
+    print(json.dumps({"rows": rows})) if as_json else print_study(plan, rows)
+
+
+@app.command()
 def design(
     antennas: Annotated[int, typer.Option(help="m.")] = 100,
     active: Annotated[int, typer.Option(help="K, the devices served at once; may exceed the antennas.")] = 45,

@@ -27,7 +27,8 @@ from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.words import audit_sentence, epsilon_text, headline, number, percent
-from airfl.runs import Audit, CombinerStudy, Result
+from airfl.runs import Audit, CombinerStudy, Plan, Result, Standing
+from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
 
 
@@ -172,6 +173,90 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
     Console().print(audit_sentence(summary), highlight=False)
     if folder is not None:
         Console().print(f"Figure: {folder}/audit.png", highlight=False)
+
+
+class SweepProgress:
+    """One bar on standard error: cells done, and what is at work."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._total = plan.num_cells
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+        )
+        self._task = self._bar.add_task("cells", total=self._total, state="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def hear(self, event: Event, standing: Standing) -> None:
+        """A batch has something to say."""
+        state = f"{len(standing.running)} batches at work, {standing.failed} cells failed"
+        if event.kind == "round":
+            state += f"; {event.batch} round {event.rounds}/{event.total}"
+        self._bar.update(self._task, completed=standing.done + standing.failed, state=state)
+
+
+def print_plan(plan: Plan) -> None:
+    """What a study would do."""
+    console = Console()
+    console.print(
+        f"{plan.study.name}: {len(plan.points)} configurations × {len(plan.schemes)} schemes × "
+        f"{plan.base.system.trials} trials = {plan.num_cells} cells in {len(plan.batches)} batches",
+        highlight=False,
+    )
+    for axis in plan.study.axes:
+        values = list(dict.fromkeys(str(point[axis]) for point in plan.points if axis in point))
+        shown = ", ".join(values[:8]) + (f", … ({len(values)} values)" if len(values) > 8 else "")
+        console.print(f"  {axis}: {shown}", highlight=False)
+
+
+def print_standing(standing: Standing, folder: str) -> None:
+    """How far a study has got."""
+    summary = standing.summary
+    table = Table(box=box.SIMPLE)
+    for column in ("cells", "done", "failed", "running", "left"):
+        table.add_column(column, justify="right")
+    left = summary["cells"] - summary["done"] - summary["failed"]
+    table.add_row(*(str(summary[key]) for key in ("cells", "done", "failed", "running")), str(left))
+    console = Console()
+    console.print(table)
+    if standing.done and left:
+        rate = standing.seconds / (standing.done + standing.failed)
+        console.print(f"about {rate * left:.0f} s of work left", highlight=False)
+    for message in summary["messages"]:
+        console.print(f"• {message}", highlight=False)
+    print(f"Results: {folder}/results.parquet, {folder}/summary.csv")
+
+
+def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One row per configuration and scheme."""
+    table = Table(box=box.SIMPLE, title=plan.study.name)
+    for column in (*plan.study.axes, "scheme", "trials", "accuracy", "95 % interval", "ε"):
+        table.add_column(column, justify="left" if column == "scheme" else "right")
+    for row in rows:
+        mean, low, high = row["accuracy_mean"], row["accuracy_low"], row["accuracy_high"]
+        table.add_row(
+            *(str(row[axis]) for axis in plan.study.axes),
+            row["scheme"],
+            str(row["trials"]) + (f" ({row['failed']} failed)" if row["failed"] else ""),
+            percent(mean, row["accuracy_std"], row["trials"]),
+            "–" if mean is None else f"{100 * low:.1f} to {100 * high:.1f} %",
+            epsilon_text(row["epsilon_max"]),
+        )
+    Console().print(table)
 
 
 def _bar() -> Progress:

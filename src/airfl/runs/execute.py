@@ -85,13 +85,14 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     # Schemes that fix their own accountant do not speak for the run, unless there are no others.
     plans = [group[0].plan for group in simulations.values()]
     plans.sort(key=lambda plan: (plan.scheme.accountant is not None, not plan.scheme.keeps_budget))
-    provenance = _provenance(device, first)
+    provenance = provenance_of(device, first)
     starts = [log.first_round for log in logs.values() if log.first_round is not None]
     provenance["seconds_to_first_round"] = round(min(starts) - begin, 3) if starts else None
     return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
 
 
-def _provenance(device: torch.device, simulation: Simulation) -> dict[str, Any]:
+def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any]:
+    """What a result was computed with."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "airfl": __version__,

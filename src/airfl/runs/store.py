@@ -52,7 +52,8 @@ def save(result: Result, out: str | Path) -> Result:
     folder.mkdir(parents=True, exist_ok=True)
     result = dataclasses.replace(result, out=str(out))
     write_text(folder / "config.toml", result.config.to_toml())
-    write_atomically(folder / "rounds.parquet", lambda path: pq.write_table(_table(result), path))
+    table = pa.Table.from_pylist(result.rounds, schema=pa.schema(record_schema()))
+    write_atomically(folder / "rounds.parquet", lambda path: pq.write_table(table, path))
     ledgers = {
         "format": LEDGER_FORMAT,
         "delta": result.config.privacy.delta,
@@ -149,16 +150,15 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
     try:
         write(temporary)
         os.chmod(temporary, 0o644)
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())  # a name must never point to bytes that are still on their way
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def _table(result: Result) -> pa.Table:
-    fields = dataclasses.fields(RoundRecord)
+def record_schema() -> list[tuple[str, pa.DataType]]:
+    """The columns of a record. An infinite ε (no protection) is kept as such, and NaN where none was computed."""
     kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    schema = pa.schema([(f.name, kinds[str(f.type)]) for f in fields])
-    rows = result.rounds
-    # An infinite ε (no protection) is kept as such, and NaN where none was computed: Parquet, unlike JSON, holds both.
-    return pa.Table.from_pylist(rows, schema=schema)
+    return [(field.name, kinds[str(field.type)]) for field in dataclasses.fields(RoundRecord)]

@@ -1,0 +1,219 @@
+"""One batch of a study: train its cells together, keep checkpoints, write one part of the results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from airfl.channel import Link, open_link
+from airfl.config import Config
+from airfl.devices import Samples, load_samples, open_task
+from airfl.runs.checkpoint import restore, save_checkpoint
+from airfl.runs.execute import pick_device, provenance_of
+from airfl.runs.store import record_schema, write_bytes, write_text
+from airfl.runs.study import Batch, Plan
+from airfl.runs.together import Log, groups_of, run_together
+from airfl.simulate import Simulation, open_simulation
+
+PART_FORMAT = "airfl-part/1"
+
+
+class Stopped(Exception):
+    """The batch was asked to stop; its checkpoint is written."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a study's files lie."""
+
+    path: Path
+
+    def part(self, batch: Batch) -> Path:
+        """Results of a batch; the JSON beside it says that they are complete."""
+        return self.path / "parts" / f"{batch.name}.parquet"
+
+    def receipt(self, batch: Batch) -> Path:
+        """What a finished batch says about its part."""
+        return self.part(batch).with_suffix(".json")
+
+    def checkpoints(self, batch: Batch) -> Path:
+        """Where a batch keeps its checkpoints."""
+        return self.path / "checkpoints" / batch.name
+
+    def pulse(self, batch: Batch) -> Path:
+        """A sign of life of a batch at work."""
+        return self.path / "running" / f"{batch.name}.json"
+
+    def finished(self, batch: Batch) -> dict[str, Any] | None:
+        """The receipt of a batch whose part is there and sound; a damaged part is put aside and done again."""
+        try:
+            receipt: dict[str, Any] = json.loads(self.receipt(batch).read_text(encoding="utf-8"))
+            sound = receipt["format"] == PART_FORMAT and receipt["sha256"] == _digest(self.part(batch))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            sound = False
+        if sound:
+            return receipt
+        self.receipt(batch).unlink(missing_ok=True)
+        if self.part(batch).exists():
+            self.part(batch).rename(self.part(batch).with_suffix(".damaged"))
+        return None
+
+
+def run_batch(
+    plan: Plan,
+    batch: Batch,
+    folder: Folder,
+    *,
+    device: str = "auto",
+    every_rounds: int = 10,
+    every_seconds: float = 60.0,
+    heard: Callable[[int, int], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run a batch from its last checkpoint to its part of the results.
+
+    Args:
+        heard: hears rounds done and rounds in all.
+        should_stop: asked after every round; if so, a checkpoint is written and ``Stopped`` is raised.
+    """
+    begin = time.time()
+    simulations = open_batch(plan, batch, device)
+    logs = restore(folder.checkpoints(batch), simulations)
+    rounds = plan.config(batch.points[0]).system.rounds
+    groups = groups_of(simulations)
+    saved_at = time.monotonic()
+
+    def done() -> int:
+        return sum(_rounds_done(logs[next(iter(group))], rounds) for group in groups)
+
+    saved = done()
+
+    def after_round() -> None:
+        nonlocal saved, saved_at
+        now = done()
+        if heard:
+            heard(now, rounds * len(groups))
+        due = now - saved >= every_rounds or time.monotonic() - saved_at >= every_seconds
+        stop = should_stop()
+        if (due or stop) and now < rounds * len(groups):
+            _try_checkpoint(folder.checkpoints(batch), now, logs)
+            saved, saved_at = now, time.monotonic()
+        if stop:
+            raise Stopped
+
+    for log in logs.values():  # so that a checkpoint finds a state in all of them
+        if log.current is None and not log.states:
+            log.current = log.simulations[0].init()
+    for group in groups:
+        open_ones = {key: simulation for key, simulation in group.items() if not logs[key].states}
+        if open_ones:
+            run_together(open_ones, logs, after_round=after_round)
+    write_part(plan, batch, folder, simulations, logs, time.time() - begin)
+    shutil.rmtree(folder.checkpoints(batch), ignore_errors=True)
+
+
+def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
+    """The simulations of a batch by `point/scheme`; tasks, samples and links are shared where they are the same."""
+    where = pick_device(device)
+    configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
+    first = configs[batch.points[0]]
+    task = open_task(first, batch.trials, _samples(first.learning.dataset, first.learning.data_dir, where, first))
+    links: dict[str, Link] = {}
+    simulations = {}
+    for point, config in configs.items():
+        key = repr((config.channel, config.scheme.model_copy(update={"names": ()})))
+        if key not in links:
+            links[key] = open_link(config, batch.trials)
+        for scheme in config.scheme.names:
+            simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, links[key])
+    return simulations
+
+
+@lru_cache(maxsize=2)
+def _samples(dataset: str, data_dir: str | None, device: torch.device, config: Config) -> Samples:
+    """A data set stays in the process: batches of a study share it."""
+    return load_samples(config, device)
+
+
+def write_part(
+    plan: Plan,
+    batch: Batch,
+    folder: Folder,
+    simulations: dict[str, Simulation],
+    logs: dict[str, Log],
+    seconds: float,
+) -> None:
+    """Write the rows of a batch, and then the receipt that makes them count."""
+    rows: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
+    for key, log in logs.items():
+        point = int(key.split("/")[0])
+        result = log.result()
+        rows += [{**plan.points[point], "point": point, **asdict(record)} for record in result.records]
+        scheme = log.simulations[0].scheme.name
+        for row, trial in enumerate(batch.trials):
+            cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})
+            cells[-1]["message"] = log.message
+            cells[-1]["rounds"] = len(result.ledgers[row].events) if row < len(result.ledgers) else 0
+    path = folder.part(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=part_schema(plan)), buffer, write_page_checksum=True)
+    write_bytes(path, buffer.getvalue().to_pybytes())
+    first = next(iter(simulations.values()))
+    receipt = {
+        "format": PART_FORMAT,
+        "sha256": _digest(path),
+        "rows": len(rows),
+        "cells": cells,
+        "seconds": seconds,
+        "provenance": provenance_of(first.task.inputs.device, first),
+    }
+    write_text(folder.receipt(batch), json.dumps(receipt))
+
+
+def part_schema(plan: Plan) -> pa.Schema:
+    """Columns of the results: every axis, the number of the configuration, and a record."""
+    axes = [(key, _kind([point[key] for point in plan.points if key in point])) for key in plan.study.axes]
+    return pa.schema([*axes, ("point", pa.int64()), *record_schema()])
+
+
+def _kind(values: list[Any]) -> pa.DataType:
+    if all(isinstance(value, bool) for value in values):
+        return pa.bool_()
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        return pa.int64()
+    return pa.float64() if all(isinstance(value, int | float) for value in values) else pa.string()
+
+
+def _rounds_done(log: Log, rounds: int) -> int:
+    if log.status != "done" or log.states:
+        return rounds
+    return 0 if log.current is None else log.current.round
+
+
+def _try_checkpoint(folder: Path, step: int, logs: dict[str, Log]) -> None:
+    """A disk that is full costs the checkpoint, not the training; the one before stays."""
+    import logging
+
+    try:
+        save_checkpoint(folder, step, logs)
+    except OSError as error:
+        logging.getLogger("airfl").warning("no checkpoint at round %d of %s: %s", step, folder.name, error)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,213 @@
+"""A study: one base configuration, axes, schemes and trials, and the batches they are worked off in.
+
+A TOML file names a base (preset or file), what to change in it, and the axes::
+
+    name = "snr"
+    base = "authors"
+    schemes = ["airfl-mimo", "airfl-dp"]
+    trials = 10
+
+    [set]
+    "system.rounds" = 20
+
+    [grid]                              # every combination
+    "channel.power_w" = [7e-11, 2e-10]
+
+    [[zip]]                             # side by side
+    "system.num_devices" = [50, 500]
+    "system.num_antennas" = [100, 200]
+
+    [[list]]                            # one point after another
+    "learning.clip_factor" = 0.012
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from airfl.config import Config, SchemeName, read
+from airfl.errors import InputError
+from airfl.version import __version__
+
+Point = dict[str, Any]
+
+
+class Study(BaseModel):
+    """What a study file says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field("study", pattern=r"^[A-Za-z0-9._-]+$")
+    base: str
+    schemes: tuple[SchemeName, ...] = Field((), description="default: the base's own")
+    trials: int | None = Field(None, ge=1, description="default: the base's own")
+    overrides: dict[str, Any] = Field({}, alias="set", description="changes of the base")
+    grid: dict[str, list[Any]] = Field({}, description="every combination of these values")
+    side_by_side: tuple[dict[str, list[Any]], ...] = Field((), alias="zip", description="values that go together")
+    one_by_one: tuple[dict[str, Any], ...] = Field((), alias="list", description="points as they are")
+    rows_per_batch: int = Field(
+        16, ge=1, description="configurations × trials that are trained together; part of what makes bits agree"
+    )
+
+    @model_validator(mode="after")
+    def _axes_make_sense(self) -> Self:
+        for key, values in self.grid.items():
+            if not values:
+                raise ValueError(f"axis `{key}` has no values")
+        for group in self.side_by_side:
+            if len({len(values) for values in group.values()}) > 1:
+                raise ValueError(f"the values of a zip must be equally many: {', '.join(group)}")
+        names = [
+            *self.grid,
+            *(key for group in self.side_by_side for key in group),
+            *({k for p in self.one_by_one for k in p}),
+        ]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"`{sorted(twice)[0]}` is an axis twice")
+        reserved = {"scheme.names", "system.trials", "engine.device"} & {*names, *self.overrides}
+        if reserved:
+            raise ValueError(f"`{sorted(reserved)[0]}` is set by `schemes`, `trials` or the command line")
+        return self
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The keys that vary, in order."""
+        listed = dict.fromkeys(key for point in self.one_by_one for key in point)
+        return (*self.grid, *(key for group in self.side_by_side for key in group), *listed)
+
+    def points(self) -> Iterator[Point]:
+        """Every configuration of the study as overrides of the base."""
+        grids = [[(key, value) for value in values] for key, values in self.grid.items()]
+        zips = [
+            [tuple(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)]
+            for group in self.side_by_side
+        ]
+        lists = [tuple(point.items()) for point in self.one_by_one] or [()]
+        for combination in itertools.product(*grids, *([[*z] for z in zips]), lists):
+            point: Point = {}
+            for part in combination:
+                pairs = [part] if part and isinstance(part[0], str) else part
+                point.update(dict(pairs))  # type: ignore[arg-type]
+            yield point
+
+
+def read_study(path: str | Path) -> tuple[Study, str]:
+    """Read a study file; returns it with its text."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the study `{path}`: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"the study `{path}` is not valid TOML: {error}") from None
+    return make_study(values), text
+
+
+def make_study(values: Mapping[str, Any]) -> Study:
+    """Validate plain data; the first problem becomes one sentence."""
+    try:
+        return Study.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"study: {f'`{where}`: ' if where else ''}{message}") from None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Cells that are trained together: some points × some trials, all schemes.
+
+    Attributes:
+        name: also the name of its files.
+        points: numbers of its configurations.
+        trials: trial numbers.
+    """
+
+    name: str
+    points: tuple[int, ...]
+    trials: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study taken apart, once and for all: resuming works off the same batches, so that bits agree."""
+
+    study: Study
+    base: Config
+    points: tuple[Point, ...]
+    batches: tuple[Batch, ...]
+    threads: int
+    version: str = __version__
+    _cache: dict[int, Config] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Schemes of every configuration."""
+        return self.base.scheme.names
+
+    @property
+    def num_cells(self) -> int:
+        """Configurations × schemes × trials."""
+        return len(self.points) * len(self.schemes) * self.base.system.trials
+
+    def config(self, point: int) -> Config:
+        """The configuration of a point."""
+        return self.base.replace(self.points[point])
+
+    def cells_of(self, batch: Batch) -> int:
+        """Cells of a batch."""
+        return len(batch.points) * len(batch.trials) * len(self.schemes)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must agree for a folder to be resumed."""
+        return {
+            "version": self.version,
+            "threads": self.threads,
+            "study": self.study.model_dump(mode="json", by_alias=True),
+            "base": self.base.to_mapping(),
+            "points": hashlib.sha256(json.dumps(self.points, sort_keys=True).encode()).hexdigest(),
+        }
+
+
+def make_plan(study: Study, threads: int = 1) -> Plan:
+    """Validate every configuration and group the cells into batches that may be trained together."""
+    overrides: dict[str, Any] = dict(study.overrides)
+    if study.schemes:
+        overrides["scheme.names"] = list(study.schemes)
+    if study.trials is not None:
+        overrides["system.trials"] = study.trials
+    base = read(study.base, overrides)
+    points = tuple(study.points())
+    groups: dict[str, list[int]] = {}
+    for number, point in enumerate(points):
+        config = base.replace(point)
+        alike = (config.system, config.learning, config.engine, config.scheme.selection, config.scheme.selection_keep)
+        groups.setdefault(repr(alike), []).append(number)
+    batches: list[Batch] = []
+    for numbers in groups.values():
+        batches.extend(_batches(numbers, base.system.trials, study.rows_per_batch, len(batches)))
+    return Plan(study, base, points, tuple(batches), threads)
+
+
+def _batches(points: list[int], trials: int, rows: int, first: int) -> Iterator[Batch]:
+    """All trials of as many configurations as fit; where not even one fits, some of its trials."""
+    together = max(1, rows // trials)
+    some = min(trials, rows)
+    number = first
+    for start in range(0, len(points), together):
+        for begin in range(0, trials, some):
+            name = f"batch-{number:05d}"
+            chosen = tuple(points[start : start + together])
+            yield Batch(name, chosen, tuple(range(begin, min(begin + some, trials))))
+            number += 1

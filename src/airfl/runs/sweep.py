@@ -1,0 +1,285 @@
+"""A study as a folder: planned once, worked off batch by batch, resumed after anything, compacted at the end."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import fcntl
+import io
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from scipy import stats
+
+from airfl.errors import InputError
+from airfl.runs.batch import Folder, part_schema
+from airfl.runs.executors import Event, Executor
+from airfl.runs.store import write_atomically, write_text
+from airfl.runs.study import Batch, Plan, Study, make_plan, make_study
+
+PLAN_FORMAT = "airfl-study/1"
+
+
+@dataclass
+class Standing:
+    """How far a study has got, in cells."""
+
+    plan: Plan
+    done: int = 0
+    failed: int = 0
+    running: dict[str, float] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that ``airfl sweep --json`` and ``airfl status --json`` print."""
+        at_work = [batch for batch in self.plan.batches if batch.name in self.running]
+        return {
+            "cells": self.plan.num_cells,
+            "done": self.done,
+            "failed": self.failed,
+            "running": sum(self.plan.cells_of(batch) for batch in at_work),
+            "messages": self.messages[:20],
+        }
+
+    def settle(self, receipt: dict[str, Any]) -> None:
+        """Count a finished batch: a cell that diverged or was refused is a failed one."""
+        good = sum(cell["status"] == "done" for cell in receipt["cells"])
+        self.done += good
+        self.failed += len(receipt["cells"]) - good
+        self.seconds += receipt["seconds"]
+        self.messages += sorted({cell["message"] for cell in receipt["cells"] if cell["status"] != "done"})
+
+
+def open_folder(study: Study, text: str, out: str | Path, *, resume: bool, threads: int) -> tuple[Plan, Folder]:
+    """Plan a study into a folder, or find the plan that is there; any other content is refused."""
+    folder = Folder(Path(out))
+    file = folder.path / "plan.json"
+    if file.exists():
+        if not resume:
+            raise InputError(f"`{out}` holds a study already; add --resume to go on with it, or name another folder")
+        stored = _read_plan(file)
+        plan = make_plan(study, stored["threads"])
+        _require_same(stored, plan.fingerprint(), out)
+        return plan, folder
+    plan = make_plan(study, threads)
+    try:
+        if folder.path.is_dir() and any(item.name != ".lock" for item in folder.path.iterdir()):
+            raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_text(folder.path / "study.toml", text)
+        write_text(file, json.dumps({"format": PLAN_FORMAT, **plan.fingerprint()}, indent=1))
+    except OSError as error:
+        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+    return plan, folder
+
+
+def find_plan(out: str | Path) -> tuple[Plan, Folder]:
+    """The plan of a study folder."""
+    folder = Folder(Path(out))
+    stored = _read_plan(folder.path / "plan.json")
+    plan = make_plan(make_study(stored["study"]), stored["threads"])
+    _require_same(stored, plan.fingerprint(), out)
+    return plan, folder
+
+
+def _read_plan(file: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"`{file.parent}` holds no study: {error}") from None
+    if stored.pop("format", None) != PLAN_FORMAT:
+        raise InputError(f"`{file}` is not a plan of this version; expected format `{PLAN_FORMAT}`")
+    return stored
+
+
+def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) -> None:
+    """Refuse to go on with another study or version, and show where they differ."""
+    if stored == json.loads(json.dumps(now)):
+        return
+    before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (stored, now))
+    lines = [line for line in difflib.unified_diff(before, after, "folder", "now", n=0, lineterm="") if line[0] in "+-"]
+    raise InputError(f"`{out}` was made by another study or version; the difference: " + "; ".join(lines[2:12]))
+
+
+@contextmanager
+def locked(out: str | Path) -> Iterator[None]:
+    """Only one sweep at a time may write to a folder."""
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = (path / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"another sweep is at work in `{out}`; wait for it or name another folder") from None
+        yield
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks to save and stop; a second one stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def sweep(
+    plan: Plan, folder: Folder, executor: Executor, heard: Callable[[Event, Standing], None] | None = None
+) -> tuple[Standing, bool]:
+    """Work off what is left of a study; returns where it stands, and whether it was interrupted."""
+    standing = Standing(plan)
+    waiting: list[Batch] = []
+    for batch in plan.batches:
+        receipt = folder.finished(batch)
+        if receipt is None:
+            waiting.append(batch)
+        else:
+            standing.settle(receipt)
+    by_name = {batch.name: batch for batch in plan.batches}
+    with stop_on_interrupt() as stop:
+        for event in executor.run(plan, waiting, folder, stop):
+            batch = by_name[event.batch]
+            if event.kind == "begin":
+                standing.running[batch.name] = time.time()
+                _pulse(folder, batch, event)
+            elif event.kind != "round":
+                standing.running.pop(batch.name, None)
+                folder.pulse(batch).unlink(missing_ok=True)
+            if event.kind == "done":
+                receipt = folder.finished(batch)
+                if receipt is not None:
+                    standing.settle(receipt)
+            if event.kind == "failed":
+                standing.failed += plan.cells_of(batch)
+                standing.messages.append(f"{batch.name}: {event.message}")
+            if heard:
+                heard(event, standing)
+        interrupted = stop()
+    compact(plan, folder)
+    return standing, interrupted
+
+
+def standing_of(out: str | Path) -> Standing:
+    """Where a study stands, from its folder alone."""
+    plan, folder = find_plan(out)
+    standing = Standing(plan)
+    for batch in plan.batches:
+        receipt = _receipt(folder, batch)
+        if receipt is not None:
+            standing.settle(receipt)
+        elif folder.pulse(batch).exists() and _is_locked(folder):
+            standing.running[batch.name] = folder.pulse(batch).stat().st_mtime
+    return standing
+
+
+def _receipt(folder: Folder, batch: Batch) -> dict[str, Any] | None:
+    """A receipt as it is, without looking at the part: quick, for thousands of them."""
+    try:
+        receipt: dict[str, Any] = json.loads(folder.receipt(batch).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return receipt
+
+
+def _is_locked(folder: Folder) -> bool:
+    try:
+        with (folder.path / ".lock").open("r+") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
+    """A file says that a batch is at work; without room for it, nobody will know."""
+    try:
+        folder.pulse(batch).parent.mkdir(exist_ok=True)
+        folder.pulse(batch).write_text(json.dumps({"begin": time.time(), "kind": event.kind}))
+    except OSError:
+        return
+
+
+def compact(plan: Plan, folder: Folder) -> None:
+    """Join the sound parts into results.parquet, part by part, and summarise them."""
+    parts = [folder.part(batch) for batch in plan.batches if folder.finished(batch) is not None]
+    if not parts:
+        return
+
+    def write(path: str) -> None:
+        with pq.ParquetWriter(path, part_schema(plan), write_page_checksum=True) as writer:
+            for part in parts:
+                writer.write_table(pq.read_table(part, page_checksum_verification=True))
+
+    write_atomically(folder.path / "results.parquet", write)
+    rows = summarise(plan, folder)
+    buffer = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    write_text(folder.path / "summary.csv", buffer.getvalue())
+
+
+def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
+    """One row per configuration and scheme: the final accuracy over trials, with percentiles and a 95 % interval."""
+    final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
+    failed: dict[tuple[int, str], int] = {}
+    for batch in plan.batches:
+        receipt = _receipt(folder, batch)
+        if receipt is None:
+            continue
+        last: dict[tuple[int, str, int], tuple[float, float, float]] = {}
+        columns = ["point", "scheme", "trial", "accuracy", "loss", "epsilon"]
+        for row in pq.read_table(folder.part(batch), columns=columns).to_pylist():
+            last[row["point"], row["scheme"], row["trial"]] = (row["accuracy"], row["loss"], row["epsilon"])
+        for cell in receipt["cells"]:
+            key = (cell["point"], cell["scheme"])
+            if cell["status"] == "done":
+                final.setdefault(key, []).append(last[cell["point"], cell["scheme"], cell["trial"]])
+            else:
+                failed[key] = failed.get(key, 0) + 1
+    rows = []
+    for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes.index(key[1]))):
+        values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
+        rows.append({**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme})
+        rows[-1] |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
+    return rows
+
+
+def _statistics(values: np.ndarray) -> dict[str, float | None]:
+    if not len(values):
+        return dict.fromkeys(_statistics(np.zeros((1, 3))))
+    accuracy = values[:, 0]
+    mean, std = float(accuracy.mean()), float(accuracy.std(ddof=1)) if len(accuracy) > 1 else 0.0
+    half = float(stats.t.ppf(0.975, len(accuracy) - 1)) * std / len(accuracy) ** 0.5 if len(accuracy) > 1 else 0.0
+    return {
+        "accuracy_mean": mean,
+        "accuracy_std": std,
+        **{f"accuracy_p{p}": float(np.percentile(accuracy, p)) for p in (10, 50, 90)},
+        "accuracy_low": mean - half,
+        "accuracy_high": mean + half,
+        "loss_mean": float(values[:, 1].mean()),
+        "epsilon_max": float(values[:, 2].max()),
+    }
