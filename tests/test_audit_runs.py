@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 
 import pytest
@@ -13,10 +12,22 @@ from airfl.air import EquivalentUplink
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 
-VARIANTS = (
-    list(itertools.product(["all", "poisson", "fixed"], ["airfl-dp", "airfl-mimo"], ["replace", "add-remove"]))
-    + [(law, "airfl-dp", relation) for law in ("all", "poisson") for relation in ("add-remove", "replace")] * 2
-)
+#: Twenty different settings: laws of participation, schemes, relations, and everything that touches noise or gains.
+VARIANTS = [
+    (law, scheme, relation, {})
+    for law in ("all", "poisson", "fixed")
+    for scheme in ("airfl-dp", "airfl-mimo")
+    for relation in ("replace", "add-remove")
+] + [
+    ("all", "airfl-dp", "add-remove", {"channel.csi_error": 0.05}),
+    ("fixed", "airfl-dp", "replace", {"scheme.combiner_columns": "active", "scheme.selection": "strongest"}),
+    ("poisson", "airfl-dp", "add-remove", {"scheme.combiner_columns": "active", "scheme.combiner": "auto"}),
+    ("poisson", "airfl-dp", "add-remove", {"scheme.combiner_columns": "active", "privacy.accountant": "sampled"}),
+    ("all", "airfl-dp", "add-remove", {"learning.domain_diameter": 0.3, "privacy.smoothness": 0.5, "system.rounds": 5}),
+    ("all", "airfl-an", "add-remove", {}),
+    ("all", "airfl-dp", "add-remove", {"scheme.uplink": "signal"}),
+    ("all", "airfl-dp-online", "replace", {"channel.power_w": 1e-7}),
+]
 
 
 def config_of(tiny, law, scheme, relation, seed=0, **more):
@@ -45,7 +56,9 @@ def config_of(tiny, law, scheme, relation, seed=0, **more):
 @pytest.mark.parametrize(("number", "variant"), list(enumerate(VARIANTS)))
 def test_the_lower_bound_lies_below_every_valid_upper_bound(tiny, number, variant):
     """Twenty seeded configurations of trained models."""
-    audit = runs.audit_run(config_of(tiny, *variant, seed=number), variant[1], 400)
+    law, scheme, relation, more = variant
+    config = config_of(tiny, law, scheme, relation, seed=number, **more)
+    audit = runs.audit_run(config, scheme, 400 if "scheme.uplink" not in more else 60)
     for name, upper in audit.epsilon_upper.items():
         if ACCOUNTANTS[name].valid:
             assert audit.bound.epsilon_lower <= upper, name
@@ -71,6 +84,16 @@ def test_a_planted_bug_is_caught(tiny, monkeypatch):
     monkeypatch.setattr(EquivalentUplink, "open", quieter)
     audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 3000)
     assert "gaussian" in audit.refuted
+    assert audit.summary["refuted_proofs"]
+
+
+@pytest.mark.parametrize("factor", [100.0, float("inf")])
+def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
+    from airfl import simulate
+
+    honest = simulate.clip
+    monkeypatch.setattr(simulate, "clip", lambda updates, clip_norm: honest(updates, min(factor * clip_norm, 1e30)))
+    audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
     assert audit.summary["refuted_proofs"]
 
 

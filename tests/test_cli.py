@@ -244,7 +244,12 @@ def test_epsilon_of_a_finished_run(call, tmp_path):
         (["--observer", "base-station"], "--ledger"),
         (["--accountant", "mine"], "accountant"),
         (["--accountant", "paper", "--observer", "models"], "says nothing about"),
-        (["--ledger", "absent.json"], "cannot be read"),
+        (["--ledger", "absent.json"], "what-if options"),
+        (["--diameter", "1"], "smoothness"),
+        (["--diameter", "1", "--smoothness", "1"], "local steps"),
+        (["--diameter", "1", "--diameter", "2"], "--out"),
+        (["--rounds", "100000000"], "rounds"),
+        (["--delta", "1e-310", "--rounds", "0"], "rounds"),
     ],
 )
 def test_epsilon_bad_input(call, change, words):

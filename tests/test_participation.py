@@ -185,3 +185,16 @@ def test_a_domain_with_poisson_participation_never_refuses_its_own_plan(poisson,
     simulation = simulation_of(poisson.replace(changes), trials=(0,))
     *_, (state, _) = simulation.rounds()
     simulation.release(state)
+
+
+def test_noise_tells_nothing_about_the_draws_or_the_other_trials(poisson):
+    """A plan may not look at who was drawn: the noise of a domain's budget is the same for every draw and batch."""
+    changes = {"learning.domain_diameter": 0.05, "privacy.smoothness": 2.0, "privacy.accountant": "convergent"}
+    changes |= {"system.rounds": 20, "system.participation": 0.5, "channel.power_w": 1.0}
+    config = poisson.replace(changes)
+    plans = [
+        plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, trials), 650, [3]) for trials in ((0,), (0, 1, 2))
+    ]
+    noise = torch.cat([plan.noise_var.flatten() for plan in plans])
+    assert torch.all(noise == noise[0])
+    assert all(plans[1].hides_participation)

@@ -110,13 +110,13 @@ def epsilon(
     delta: Annotated[float | None, typer.Option(help="δ; default: the ledger's own, else 1e-5.")] = None,
     participation: Annotated[float, typer.Option(help="r; below 1: devices are drawn each round.")] = 1.0,
     poisson: Annotated[bool, typer.Option("--poisson", help="Each device by its own coin; else K of n.")] = False,
-    devices: Annotated[int, typer.Option(help="n; only a domain's bound needs it.")] = 1,
+    devices: Annotated[int | None, typer.Option(help="n; goes with D.")] = None,
     diameter: Annotated[
         list[float] | None, typer.Option(help="D of an enforced domain; may be repeated for --out.")
     ] = None,
     smoothness: Annotated[float | None, typer.Option(help="L, an assumption that you state; goes with D.")] = None,
-    learning_rate: Annotated[float, typer.Option(help="η; goes with D.")] = 0.005,
-    local_steps: Annotated[int, typer.Option(help="Q; goes with D.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(help="η; goes with D.")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="Q; goes with D.")] = None,
     gradient_var: Annotated[float | None, typer.Option(help="Estimated mini-batch variance, for park2023.")] = None,
     received_snr: Annotated[
         float | None, typer.Option(help="c²·max‖h s‖²/σ², what all antennas hear of one device; for the base station.")
@@ -138,9 +138,12 @@ def epsilon(
     from airfl.report.console import Steps, print_epsilon
 
     question = None
+    asked = (clip_norm, noise_var, rounds, devices, diameter, smoothness, learning_rate, local_steps, gradient_var)
+    if diameter is not None and len(diameter) > 1 and out is None:
+        raise InputError("several --diameter go with --out, which draws them; give one")
     if ledger is not None:
-        if out is not None:
-            raise InputError("--out draws a what-if question; with --ledger, look at the run's own report")
+        if out is not None or poisson or participation != 1.0 or any(v is not None for v in (*asked, received_snr)):
+            raise InputError("--ledger answers for a run as it was; leave out --out and the what-if options")
         found = runs.read_ledgers(ledger)
         scheme, ledgers = found.of(scheme)
         delta, neighbours = delta if delta is not None else found.delta, neighbours or found.neighbours

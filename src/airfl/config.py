@@ -215,8 +215,8 @@ class SchemeSection(Section):
 class Engine(Section):
     """How the computation is carried out; changes time and rounding, not meaning."""
 
-    backend: Literal["auto", "loop", "batched", "fused"] = Field(
-        "auto", description="loop: one device after another; batched and fused: all in one tensor program"
+    backend: Literal["auto", "loop", "threads", "batched", "fused"] = Field(
+        "auto", description="loop, threads: one device after another, or one per thread; batched, fused: all at once"
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "tf32", "bf16"] = Field(
@@ -258,6 +258,8 @@ class Config(Section):
                 "accountant `convergent` needs an enforced domain and a stated smoothness; give "
                 "`learning.domain_diameter` and `privacy.smoothness`"
             )
+        if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
+            raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")
         private = [name for name in self.scheme.names if name in BUDGET_SCHEMES]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             raise ValueError(f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")

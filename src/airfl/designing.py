@@ -65,7 +65,7 @@ def _design_chunk(config: Config, link: Link, rounds: range) -> Rounds:
     else:
         design = COMBINERS[scheme.combiner](channels)
     design.require_ok()
-    return design, active, _gain_bound(config, link, design, served_channels(known, active), active)
+    return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
 
 
 def _design_ragged(config: Config, link: Link, rounds: range, known: np.ndarray, active: np.ndarray) -> Rounds:

@@ -192,9 +192,6 @@ def plan_rounds(
     design, active, gain_bound = design_rounds(config, link, rounds)
     factor = reach(clip_norm, dim, config.channel.power_w)
     active = _trimmed(active)
-    # No round has a larger Σ|gain_i|/K than this: what is booked never exceeds what was planned with.
-    fullest = int((active >= 0).sum(axis=2).max()) / _normaliser(config, active)
-    promise = promise.with_mean_gain(float(gain_bound.max()) * fullest)
 
     def law(count: int) -> torch.Tensor:
         if config.channel.fading == "trace":
@@ -369,7 +366,8 @@ def _last_factors(
     applies = promise.accountant == "paper" and learning.server_step == 1.0 and config.channel.csi_error == 0.0
     if learning.domain_diameter is None or privacy.smoothness is None or local_steps is None or not applies:
         return None
-    if num_active != config.system.num_active:  # silent devices change the normaliser that the bound assumes
+    # Silent devices change the normaliser that the bound assumes; so does a number that is drawn.
+    if config.system.is_poisson or num_active != config.system.num_active:
         return None
     return tuple(
         last_round_factor(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import get_args
 
 from airfl.config import AccountantName, Config
@@ -58,7 +59,7 @@ class Promise:
     template: RoundEvent
     rounds: int
 
-    @property
+    @cached_property
     def budget(self) -> Budget | None:
         """What combiner norms keep the promise; None where nothing is promised."""
         if self.epsilon is None or self.observer == "base-station":
@@ -74,13 +75,6 @@ class Promise:
         """Refuse with ``BudgetError`` what exceeds the promise."""
         if self.epsilon is not None:
             release(ledger, self.accountant, self.neighbours, self.epsilon, self.delta, self.observer)
-
-    def with_mean_gain(self, mean_gain: float) -> Promise:
-        """The same promise for rounds whose Σ|gain_i|/K is at most this; only a domain's bound looks at it."""
-        domain = self.template.domain
-        if domain is None:
-            return self
-        return replace(self, template=replace(self.template, domain=replace(domain, mean_gain=mean_gain)))
 
     def without_credit(self) -> Promise:
         """The same promise kept without credit for sampling."""
@@ -107,7 +101,12 @@ def make_promise(
     domain = None
     if learning.domain_diameter is not None and local_steps:
         domain = Domain(
-            learning.domain_diameter, privacy.smoothness, learning.learning_rate, max(local_steps), mean_gain=1.0
+            learning.domain_diameter,
+            privacy.smoothness,
+            learning.learning_rate,
+            max(local_steps),
+            # If all n took part. A plan that looked at the draws would tell about them through its noise.
+            mean_gain=sampling.num_devices / sampling.num_active if sampling.law == "poisson" else 1.0,
         )
     template = RoundEvent(
         round=0,
@@ -134,7 +133,7 @@ def _tightest(config: Config, promise: Promise) -> Promise:
     """The proven accountant that asks for the least noise; the exact one where none asks for less."""
     template = promise.template
     names = []
-    if template.domain is not None and template.domain.smoothness is not None:
+    if template.domain is not None and template.domain.smoothness is not None and config.channel.csi_error == 0.0:
         names.append("convergent")
     # Where the combiner serves who is active, its noise tells who that was, unless the floor covers every set.
     if can_hide_participation(config):

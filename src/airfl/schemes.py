@@ -117,7 +117,7 @@ def _smallest_floor(outlook: Outlook, minimum: torch.Tensor, weights: torch.Tens
     def norms(floor: float) -> torch.Tensor:
         return torch.maximum(minimum, floor * weights.sqrt())
 
-    return norms(smallest(lambda floor: outlook.spent(norms(floor), weights), epsilon, start))
+    return norms(smallest(lambda floor: outlook.spent(norms(floor), weights), epsilon, start, 1e-7))
 
 
 def _every_round_alone(outlook: Outlook) -> torch.Tensor:
@@ -133,7 +133,7 @@ def _adaptive(outlook: Outlook) -> torch.Tensor:
     assert total is not None
     rounds = outlook.minimum.shape[-1]
     age = torch.arange(rounds - 1, -1, -1, dtype=torch.float64)
-    omega = outlook.config.scheme.contraction**age
+    omega = (outlook.config.scheme.contraction**age).clamp(min=1e-100)
     scaled = allocate(outlook.minimum * omega.sqrt(), total, outlook.weights * omega) / omega.sqrt()
     return torch.maximum(scaled, outlook.minimum)  # rounding may leave it an ulp below
 

@@ -22,7 +22,7 @@ from airfl.privacy import Ledger
 from airfl.schemes import SCHEMES, Scheme
 from airfl.transceiver import Transmission
 
-#: Replaces updates that are about to be sent.
+#: Replaces updates that were trained.
 Intervention = Callable[[UpdateBlock], UpdateBlock]
 
 
@@ -68,7 +68,7 @@ class Simulation:
         """The round itself.
 
         Args:
-            intervene: replaces clipped updates before they are sent; an audit plants its canaries here.
+            intervene: replaces updates before they are clipped; an audit plants its canaries here.
         """
         (step,) = advance_together([self], [state], intervene)
         return self.checked(step)
@@ -149,8 +149,8 @@ def advance_together(
     models = states[0].models if len(states) == 1 else torch.cat([state.models for state in states])
     for block in first.engine.train(models, batches, task.inputs, task.labels, first.config.learning.learning_rate):
         for number, part in block.by_owner(rows):
-            clipped = simulations[number]._clip(part, watches[number])
-            receivers[number].add(clipped if intervene is None else intervene(clipped))
+            trained = part if intervene is None else intervene(part)
+            receivers[number].add(simulations[number]._clip(trained, watches[number]))
     return [
         simulation._conclude(state, receiver.finish(), reception, watch, sent)
         for simulation, state, receiver, (reception, sent), watch in zip(

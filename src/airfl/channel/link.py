@@ -37,7 +37,7 @@ class Link:
     _roots: tuple[np.ndarray | None, np.ndarray | None] = field(repr=False)
     _trace: np.ndarray | None = field(repr=False)
     participation_keys: tuple[int, ...] | None = None
-    designs: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    designs: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def weakest_path_gain(self, index: int) -> float:
         """Λ_min, what the paper's worst-case SNR P·Λ_min/σ² refers to: the path gain at the cell edge.

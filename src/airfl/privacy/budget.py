@@ -55,7 +55,9 @@ def at_norm(template: RoundEvent, norm: float, round_index: int = 0) -> RoundEve
     return replace(template, round=round_index, noise_var=noise_var, received_norm=received)
 
 
-def common_floor(spent: Callable[[Ledger], float], epsilon: float, template: RoundEvent, rounds: int) -> float:
+def common_floor(
+    spent: Callable[[Ledger], float], epsilon: float, template: RoundEvent, rounds: int, tolerance: float = 1e-14
+) -> float:
     """The smallest q at which T rounds like the template spend at most ε, for accountants without an A."""
 
     def epsilon_at(norm: float) -> float:
@@ -63,14 +65,15 @@ def common_floor(spent: Callable[[Ledger], float], epsilon: float, template: Rou
 
     assert template.noise_power is not None
     unit = math.sqrt(2.0 / template.noise_power) * template.sensitivity("replace")
-    return smallest(epsilon_at, epsilon, unit)
+    return smallest(epsilon_at, epsilon, unit, tolerance)
 
 
-def smallest(spent: Callable[[float], float], epsilon: float, start: float) -> float:
+def smallest(spent: Callable[[float], float], epsilon: float, start: float, tolerance: float = 1e-14) -> float:
     """The smallest x with spent(x) ≤ ε, for a function that does not grow with x; never one that spends more.
 
     Args:
         start: a first guess, of any quality.
+        tolerance: how far above the smallest, relatively, is close enough.
     """
     low = high = start
     for _ in range(400):
@@ -82,14 +85,14 @@ def smallest(spent: Callable[[float], float], epsilon: float, start: float) -> f
     while low == high or spent(low) <= epsilon:
         high, low = low, low / 2.0
         if low < start * 1e-60:
-            return low
+            return high
 
     def excess(log_x: float) -> float:
         value = spent(math.exp(log_x))
         return math.log(value / epsilon) if 0.0 < value < math.inf else math.copysign(50.0, value - epsilon)
 
-    root = math.exp(optimize.brentq(excess, math.log(low), math.log(high), xtol=1e-14, rtol=1e-14))
-    step = 1e-15
+    root = math.exp(optimize.brentq(excess, math.log(low), math.log(high), xtol=tolerance, rtol=1e-14))
+    step = 0.1 * tolerance
     while spent(root) > epsilon:
         root, step = root * (1.0 + step), step * 2.0
     return root

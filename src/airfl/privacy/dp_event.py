@@ -50,16 +50,18 @@ def groups_of(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) ->
     laws: dict[tuple[SamplingLaw, int, float], list[float]] = {}
     for event in ledger.events:
         sensitivity = event.sensitivity(neighbours)
-        multiplier = math.sqrt(event.noise_var) / sensitivity if sensitivity > 0 else math.inf
+        if sensitivity == 0.0:
+            continue  # nothing was heard of anyone
+        multiplier = min(math.sqrt(event.noise_var) / sensitivity, 1e150)
         sampling = event.sampling
         if credit and event.hides_participation and sampling.law != "all" and sampling.rate < 1.0:
             laws.setdefault((sampling.law, sampling.num_devices, sampling.num_active), []).append(multiplier)
         else:
-            squared.append(1.0 / multiplier**2 if multiplier > 0 else math.inf)
+            squared.append((1.0 / multiplier) ** 2 if multiplier > 1e-150 else math.inf)
     groups = []
     total = math.fsum(squared)
     if total > 0.0:
-        groups.append(Group("all", 1, 1.0, 1.0 / math.sqrt(total), 1))
+        groups.append(Group("all", 1, 1.0, 1.0 / math.sqrt(total), 1))  # 0 without noise
     for (law, n, k), multipliers in laws.items():
         groups.extend(Group(law, n, k, level, count) for level, count in _levels(multipliers))
     return tuple(groups)

@@ -14,6 +14,8 @@ NoiseSource = Literal["none", "channel", "artificial", "channel+artificial"]
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
 SAMPLING_LAWS: tuple[SamplingLaw, ...] = get_args(SamplingLaw)
+#: Beyond this, squares leave the range of floating point.
+MOST = 1e150
 NOISE_SOURCES: tuple[NoiseSource, ...] = get_args(NoiseSource)
 
 
@@ -39,8 +41,8 @@ def check_epsilon(epsilon: float) -> None:
 
 def _require_number(name: str, value: object, *, positive: bool = False) -> None:
     """Refuse what is not a finite number that is at least zero, or above it."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    good = number and math.isfinite(value) and (value > 0 if positive else value >= 0)  # type: ignore[arg-type,operator]
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    good = good and (0 < value <= MOST if positive else 0 <= value <= MOST)  # type: ignore[operator]
     require(good, f"`{name}` must be finite and {'positive' if positive else 'not negative'}; got {value!r}")
 
 
@@ -147,6 +149,14 @@ class RoundEvent:
                 _require_number(name, getattr(self, name), positive=True)
         for value in (*(self.device_norms or ()), self.gradient_var or 0.0):
             _require_number("device_norms and gradient_var", value)
+        if self.device_norms is not None:
+            largest = max(self.device_norms, default=0.0)
+            require(
+                len(self.device_norms) == self.sampling.num_devices
+                and self.received_norm is not None
+                and abs(largest - self.received_norm) <= 1e-9 * self.received_norm + 1e-300,
+                "`device_norms` must have one entry per device, the largest of them `received_norm`",
+            )
         require(
             self.noise_source in NOISE_SOURCES,
             f"`noise_source` must be one of {', '.join(NOISE_SOURCES)}; got {self.noise_source!r}",

@@ -90,6 +90,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     lower, upper = 1e-12, 1.0
     while gaussian_log_delta(epsilon, upper) < target:
         lower, upper = upper, upper * 2.0
+    while gaussian_log_delta(epsilon, lower) > target:
+        lower, upper = lower / 1e3, lower
     root = optimize.brentq(
         lambda mu: max(gaussian_log_delta(epsilon, mu), -1e300) - target, lower, upper, xtol=1e-300, rtol=1e-15
     )

@@ -74,12 +74,16 @@ class Ledger:
     def from_json(text: str) -> Ledger:
         """Inverse of ``to_json``."""
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
+            data = json.loads(text, parse_constant=_refuse)
+        except ValueError as error:
             raise PrivacyError(f"not a ledger: {error}") from None
         return Ledger.from_mapping(data)
 
 
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not a number")
+
+
 def _checksum(rows: list[dict[str, Any]]) -> str:
-    text = json.dumps(rows, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -46,7 +46,7 @@ class PaperAccountant:
     def epsilon(self, delta: float) -> float:
         """ε at this δ."""
         check_delta(delta)
-        a, log = self.exponent, math.log(1.0 / delta)
+        a, log = self.exponent, -math.log(delta)
         return 2.0 * a + math.sqrt(4.0 * a * a + 8.0 * a * log) if math.isfinite(a) else math.inf
 
     def delta(self, epsilon: float) -> float:
@@ -67,7 +67,7 @@ class PaperAccountant:
     ) -> Budget:
         """A = ε²σ²/((2c_δ + 8) log(1/δ) r c²) with c_δ = 2ε/log(1/δ): the largest Σ 1/q_t²; neighbours play no part."""
         noise_power = check_budget(epsilon, delta, template)
-        spend = epsilon**2 / (4.0 * epsilon + 8.0 * math.log(1.0 / delta)) * (1.0 - 1e-13)
+        spend = epsilon**2 / (4.0 * epsilon + 8.0 * -math.log(delta)) * (1.0 - 1e-13)
         sensitivity_sq = (template.clip_norm * template.gain_bound) ** 2
         return Budget.of_total(spend * noise_power / (template.sampling.rate * sensitivity_sq), rounds)
 

@@ -62,9 +62,9 @@ class Koda2020:
 
 
 @lru_cache(maxsize=256)
-def inverse_c(value: float) -> float:
-    """x > 0 with C(x) = √π·x·e^{x²} = value."""
-    target = math.log(value) - 0.5 * math.log(math.pi)
+def inverse_c(delta: float) -> float:
+    """x > 0 with C(x) = √π·x·e^{x²} = 1/δ."""
+    target = -math.log(delta) - 0.5 * math.log(math.pi)
     return float(
         optimize.brentq(lambda x: math.log(x) + x * x - target, 1e-300, 1.0 + math.sqrt(max(target, 0.0) + 1.0))
     )
@@ -91,7 +91,7 @@ class Liu2020:
         """ε at this δ."""
         check_delta(delta)
         h = self._half
-        return h + 2.0 * inverse_c(1.0 / delta) * math.sqrt(h) if math.isfinite(h) else math.inf
+        return h + 2.0 * inverse_c(delta) * math.sqrt(h) if math.isfinite(h) else math.inf
 
     def delta(self, epsilon: float) -> float:
         """δ at this ε; 1 where the formula gives nothing."""
@@ -108,7 +108,7 @@ class Liu2020:
     ) -> Budget:
         """A = (√(ε + x²) − x)² σ²/S²."""
         noise_power = check_budget(epsilon, delta, template)
-        x = inverse_c(1.0 / delta)
+        x = inverse_c(delta)
         # √(ε + x²) − x without cancellation.
         root = epsilon / (math.sqrt(epsilon + x * x) + x) * (1.0 - 1e-13)
         return Budget.of_total(root**2 * noise_power / template.sensitivity(neighbours) ** 2, rounds)
@@ -192,7 +192,7 @@ class Liu2024:
         """ε at this δ."""
         check_delta(delta)
         rho = self.rho
-        return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) if math.isfinite(rho) else math.inf
+        return rho + 2.0 * math.sqrt(-rho * math.log(delta)) if math.isfinite(rho) else math.inf
 
     def delta(self, epsilon: float) -> float:
         """δ at this ε; 1 where the formula gives nothing."""
@@ -219,7 +219,7 @@ class Liu2024:
         """
         noise_power = check_budget(epsilon, delta, template)
         require(template.received_norm is not None, "a budget against the base station needs what it receives")
-        log = math.log(1.0 / delta)
+        log = -math.log(delta)
         root = epsilon / (math.sqrt(epsilon + log) + math.sqrt(log)) * (1.0 - 1e-13)
         heard = template.contribution(neighbours) * (template.received_norm or 1.0)
         return Budget.of_total((root / heard) ** 2 * noise_power, rounds)

@@ -30,6 +30,8 @@ SMALLEST_PLD_DELTA = 1e-12
 #: Steps of the loss grid per ε; the error of ε is a small part of one step.
 GRID_PER_EPSILON = 1e4
 FINEST_GRID = 2e-5
+#: How close to its smallest value a floor is sought: every try is a composition.
+TOLERANCE = 1e-7
 #: μ² beyond which nobody asks for credit any more, and the library's grid would not do.
 HOPELESS = 1e5
 #: Orders for sampling without replacement; large ones cost time and help only for tiny ε.
@@ -92,9 +94,8 @@ class SampledAccountant:
         check_budget(epsilon, delta, template)
         if not (template.hides_participation and template.sampling.rate < 1.0):
             return GaussianAccountant.budget(epsilon, delta, template, neighbours, rounds)
-        return Budget(
-            rounds, common_floor(lambda book: cls(book, neighbours).epsilon(delta), epsilon, template, rounds)
-        )
+        floor = common_floor(lambda book: cls(book, neighbours).epsilon(delta), epsilon, template, rounds, TOLERANCE)
+        return Budget(rounds, floor)
 
     @property
     def _plain(self) -> GaussianAccountant:
@@ -111,7 +112,7 @@ class SampledAccountant:
 
 def _squared(groups: tuple[Group, ...]) -> float:
     """μ² without credit."""
-    return math.fsum(group.count / group.multiplier**2 for group in groups)
+    return math.fsum(group.count * (1.0 / group.multiplier) ** 2 for group in groups)
 
 
 def _has_pld(groups: tuple[Group, ...]) -> bool:

@@ -34,7 +34,7 @@ class WhatIf:
         rounds: T.
         participation: r.
         poisson: whether each device takes part by its own coin; else K of n are drawn.
-        num_devices: n; only the domain's bound needs it.
+        num_devices: n; a domain's bound needs it, and so do the next two.
         diameter: D of an enforced domain; goes with ``smoothness``.
         smoothness: L, as stated.
         learning_rate: η.
@@ -48,11 +48,11 @@ class WhatIf:
     rounds: int
     participation: float = 1.0
     poisson: bool = False
-    num_devices: int = 1
+    num_devices: int | None = None
     diameter: float | None = None
     smoothness: float | None = None
-    learning_rate: float = 0.005
-    local_steps: int = 1
+    learning_rate: float | None = None
+    local_steps: int | None = None
     gradient_var: float | None = None
     received_snr: float | None = None
 
@@ -60,20 +60,30 @@ class WhatIf:
         """The ledger of such a run; ``rounds`` in place of T."""
         require(0 < self.clip_norm <= 1e100, f"`clip_norm` must be positive and finite; got {self.clip_norm}")
         require(0 <= self.noise_var <= 1e200, f"`noise_var` must be finite and not negative; got {self.noise_var}")
-        require(self.rounds >= 1, f"`rounds` must be at least 1; got {self.rounds}")
+        require(1 <= self.rounds <= 10**6, f"`rounds` must be 1 to 1,000,000; got {self.rounds}")
         require(0.0 < self.participation <= 1.0, f"`participation` must lie in (0, 1]; got {self.participation}")
-        require(self.num_devices >= 1, f"`devices` must be at least 1; got {self.num_devices}")
+        n, rate = self.num_devices, self.learning_rate
+        require(n is None or n >= 1, f"`devices` must be at least 1; got {n}")
+        require(rate is None or 0 < rate < math.inf, f"`learning_rate` must be positive and finite; got {rate}")
         snr = self.received_snr
         require(snr is None or 0 < snr < math.inf, f"`received_snr` must be positive and finite; got {snr}")
         require(
             (self.diameter is None) == (self.smoothness is None),
             "an enforced domain needs both its diameter and a stated smoothness; give both or none",
         )
+        require(
+            self.diameter is None or None not in (n, rate, self.local_steps),
+            "how fast a domain is crossed depends on the devices, the learning rate and the local steps; give them too",
+        )
         law: SamplingLaw = "poisson" if self.poisson else "without-replacement"
-        active = self.participation * self.num_devices
+        # Without n only the rate is known; with it, a whole number of devices is drawn.
+        active = self.participation * (n or 1)
+        if n is not None and not self.poisson:
+            active = float(max(1, round(active)))
         domain = None
         if self.diameter is not None:
-            domain = Domain(self.diameter, self.smoothness, self.learning_rate, self.local_steps, 1.0)
+            fullest = 1.0 / self.participation if self.poisson else 1.0
+            domain = Domain(self.diameter, self.smoothness, rate or 1.0, self.local_steps or 1, fullest)
         source: NoiseSource = "channel" if self.noise_var > 0 else "none"
         template = RoundEvent(
             round=0,
@@ -83,8 +93,8 @@ class WhatIf:
             noise_source=source,
             noise_power=None if snr is None else 1.0,
             received_norm=None if snr is None else math.sqrt(snr) / self.clip_norm,
-            sampling=Sampling("all" if self.participation == 1.0 else law, self.num_devices, active),
-            update_factor=self.learning_rate / active,
+            sampling=Sampling("all" if active == (n or 1) else law, n or 1, active),
+            update_factor=(rate or 1.0) / active,
             domain=domain,
             # The noise of the question is the same in every round, whoever takes part.
             hides_participation=True,

@@ -129,7 +129,10 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
             f"{found}, more than {', '.join(summary['refuted_proofs'])} allows (ε = {epsilon_text(upper)}): "
             "the noise that was booked is not the noise that was added."
         )
-    return f"{found}; the tightest proven bound is ε = {epsilon_text(upper)} ({name}). Nothing speaks against it."
+    return (
+        f"{found} to {OBSERVER_WORDS[summary['observer']]}; the tightest proven bound is ε = {epsilon_text(upper)} "
+        f"({name}). Nothing speaks against it."
+    )
 
 
 def private_scheme(result: Result) -> str | None:

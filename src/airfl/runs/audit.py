@@ -1,8 +1,8 @@
 """An empirical lower bound on ε: the run's own code, with canary devices in and out.
 
-A canary sends the loudest update that clipping allows, c·u along a fixed random direction u, in every round in which it
-takes part. What is tested is how far the final model moved along u: the difference between a run with the canary and
-one without is all that an observer of the model can hold against it.
+A canary trains to an update far longer than clipping allows, along a fixed random direction u, in every round in which
+it takes part; what is left of it after clipping is c·u. What is tested is how far the final model moved along u: the
+difference between a run with the canary and one without is all that an observer of the model can hold against it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from airfl.runs.result import finite_or_none
 from airfl.schemes import SCHEMES
 from airfl.simulate import Simulation, State, open_simulation
 
+#: How many times the clip norm a canary's update is long: clipping is under audit too.
+LOUD = 1000.0
 #: Model entries that the repetitions of one batch may hold, and repetitions at most.
 BATCH_ENTRIES, BATCH_ROWS = 30_000_000, 4000
 #: Claims whose trade-off curve is a Gaussian one, so that the Gaussian reading of the counts may refute them.
@@ -99,8 +101,8 @@ class Audit:
 
 def audit_linear(mu: float, repetitions: int, delta: float = 1e-5, confidence: float = 0.95, seed: int = 0) -> Audit:
     """Audit one round of a linear Gaussian mechanism whose μ is known: a check of the audit itself."""
-    if not (mu > 0 and math.isfinite(mu)):
-        raise InputError(f"`mu` must be positive and finite; got {mu}")
+    if not 0 < mu <= 1e6:
+        raise InputError(f"`mu` must be positive and at most 1e6; got {mu}")
     _check_repetitions(repetitions)
     worlds = [linear_scores(mu, repetitions, stream(seed, "canaries", 1, which), bool(which)) for which in (0, 1)]
     return Audit(
@@ -143,7 +145,7 @@ def audit_run(
             keys = range(start, min(start + size, repetitions))
             # The two worlds draw their own noise: repetitions have to be independent.
             simulation = _repeated(single, samples, [2 * key + int(present) for key in keys])
-            louder = simulation.plan.clip_norm * direction
+            louder = LOUD * simulation.plan.clip_norm * direction
             sent = louder if present else (-louder if config.neighbours == "replace" else 0.0 * louder)
             state = _play(simulation, {0: sent}, advance)
             moved = (state.models - simulation.start) @ direction.to(state.models.device)
@@ -177,6 +179,8 @@ def audit_one_run(
     """
     _check_scheme(scheme)
     total = config.system.num_devices
+    if total < 2:
+        raise InputError("one run with many canaries needs at least 2 devices; use repetitions instead")
     count = max(2, total // 2) if canaries is None else canaries
     if not 2 <= count <= total:
         raise InputError(f"`canaries` must be 2 to {total}, the number of devices; got {count}")
@@ -188,7 +192,7 @@ def audit_one_run(
     generator = stream(config.system.seed, "canaries", 2)
     directions = torch.from_numpy(np.linalg.qr(generator.standard_normal((simulation.plan.dim, count)))[0].T).float()
     included = generator.random(count) < 0.5
-    loudest = simulation.plan.clip_norm * (1.0 - 1e-6)
+    loudest = LOUD * simulation.plan.clip_norm
     sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
     state = _play(simulation, sent, advance)
     # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
@@ -197,6 +201,8 @@ def audit_one_run(
     moved = (state.models - others.models)[0].double().cpu()
     scores = -(directions.double() @ moved).numpy()
     mu = GaussianAccountant(state.ledgers[0], "add-remove").mu
+    if math.isinf(mu):
+        raise InputError(f"scheme `{scheme}` adds no noise: there is nothing to audit, every canary shows")
     guesses = best_guesses(mu, count, delta, confidence)
     return Audit(
         f"{SCHEMES[scheme].title}, {config.system.rounds} rounds, one training with {count} canaries",
@@ -231,9 +237,9 @@ def _check_repetitions(repetitions: int) -> None:
 
 
 def _direction(config: Config, dim: int) -> torch.Tensor:
-    """A random direction, a hair shorter than 1: canaries keep to the clip norm after rounding too."""
+    """A random direction of length 1."""
     draw = stream(config.system.seed, "canaries", 0).standard_normal(dim)
-    return torch.from_numpy(draw / np.linalg.norm(draw) * (1.0 - 1e-6)).float()
+    return torch.from_numpy(draw / np.linalg.norm(draw)).float()
 
 
 def _repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from airfl.bookkeeping import RoundRecord
 from airfl.config import from_toml
 from airfl.errors import InputError
-from airfl.privacy import Ledger
+from airfl.privacy import Ledger, PrivacyError
 from airfl.runs.result import Result, SchemeResult
 from airfl.transceiver import Perk
 
@@ -121,7 +121,7 @@ class LedgerFile:
 def read_ledgers(path: str | Path) -> LedgerFile:
     """Read ledger.json of a run."""
     try:
-        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))  # infinities are refused event by event
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"ledger `{path}` cannot be read: {error}") from None
     if not isinstance(data, dict) or data.get("format") != LEDGER_FORMAT:
@@ -129,7 +129,9 @@ def read_ledgers(path: str | Path) -> LedgerFile:
     try:
         groups = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
         return LedgerFile(float(data["delta"]), str(data["neighbours"]), groups)
-    except (KeyError, TypeError, AttributeError) as error:
+    except PrivacyError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"ledger `{path}` is not complete: {error!r}") from None
 
 
