@@ -157,6 +157,8 @@ def sweep(
             waiting.append(batch)
         else:
             standing.settle(receipt)
+    for batch in plan.batches:  # signs of life of a sweep that was killed
+        folder.pulse(batch).unlink(missing_ok=True)
     by_name = {batch.name: batch for batch in plan.batches}
     with stop_on_interrupt() as stop:
         for event in executor.run(plan, waiting, folder, stop):

@@ -1,0 +1,339 @@
+"""Studies that survive: kills, damage, full disks, company in the same folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import tomli_w
+
+from airfl import runs
+from airfl.errors import InputError
+from airfl.runs import batch as batches
+from airfl.runs import checkpoint
+from airfl.runs.batch import Folder, Stopped, run_batch
+from airfl.runs.executors import InProcess, Processes, Settings
+from airfl.runs.study import make_plan, make_study
+
+STUDY = {
+    "name": "small",
+    "base": "paper",
+    "schemes": ["airfl-mimo", "airfl-dp"],
+    "trials": 2,
+    "rows_per_batch": 4,
+    "set": {
+        "system.num_devices": 6,
+        "system.num_antennas": 8,
+        "system.participation": 1.0,
+        "system.rounds": 6,
+        "learning.dataset": "digits",
+        "learning.split": "standard",
+        "learning.model": "softmax",
+        "learning.local_steps": 2,
+        "learning.learning_rate": 0.1,
+        "learning.clip_norm": 1.0,
+        "privacy.accountant": "gaussian",
+        "scheme.combiner": "zero-forcing",
+    },
+    "grid": {"privacy.epsilon": [5.0, 50.0], "channel.power_w": [1e-9, 1e-3]},
+}
+
+
+def run(study, out, executor=None, resume=False):
+    made = make_study(study)
+    with runs.locked(out):
+        plan, folder = runs.open_folder(made, "", out, resume=resume, threads=1)
+        return runs.run_sweep(plan, folder, executor or InProcess(Settings(every_rounds=2)))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The study without any interruption."""
+    out = tmp_path_factory.mktemp("whole") / "study"
+    standing, interrupted = run(STUDY, out)
+    assert (standing.done, standing.failed, interrupted) == (16, 0, False)
+    return out
+
+
+def test_results_have_every_axis_and_each_cell_once(whole):
+    table = pq.read_table(whole / "results.parquet").to_pylist()
+    cells = {(row["privacy.epsilon"], row["channel.power_w"], row["scheme"], row["trial"]) for row in table}
+    assert len(cells) == 16
+    assert len(table) == 16 * 6
+    assert {"round", "accuracy", "loss", "epsilon"} <= set(table[0])
+    assert all(row["epsilon"] <= row["privacy.epsilon"] for row in table if row["scheme"] == "airfl-dp")
+    summary = (whole / "summary.csv").read_text().splitlines()
+    assert len(summary) == 1 + 8
+    standing = runs.standing_of(whole)
+    assert standing.summary == {"cells": 16, "done": 16, "failed": 0, "running": 0, "messages": []}
+    assert not list((whole / "checkpoints").glob("*"))
+
+
+def test_a_cell_is_what_a_run_of_its_own_gives(whole):
+    plan, _ = runs.find_plan(whole)
+    alone = runs.run(plan.config(1)).schemes["airfl-dp"].final()
+    rows = pq.read_table(whole / "results.parquet").to_pylist()
+    mine = [r for r in rows if r["point"] == 1 and r["scheme"] == "airfl-dp" and r["round"] == 6]
+    assert [row["accuracy"] for row in mine] == pytest.approx([record.accuracy for record in alone], abs=1e-6)
+
+
+def test_stopping_after_any_round_changes_no_bit(whole, tmp_path):
+    plan = make_plan(make_study(STUDY), 1)
+    for rounds in (1, 3, 5):
+        folder = Folder(tmp_path / f"after-{rounds}")
+        for batch in plan.batches:
+            left = [rounds]
+
+            def stop(left=left):
+                left[0] -= 1
+                return left[0] == 0
+
+            with pytest.raises(Stopped):
+                run_batch(plan, batch, folder, every_rounds=2, should_stop=stop)
+            run_batch(plan, batch, folder, every_rounds=2)
+            assert folder.part(batch).read_bytes() == Folder(whole).part(batch).read_bytes()
+
+
+def test_worker_processes_give_the_same_bits(whole, tmp_path):
+    standing, _ = run(STUDY, tmp_path / "two", Processes(Settings(every_rounds=2), 2))
+    assert standing.done == 16
+    assert (tmp_path / "two" / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
+
+
+def damaged_checkpoints(tmp_path, damage):
+    """Stop a batch after five rounds, with checkpoints at 2, 4 and 5, and hurt the newest."""
+    plan = make_plan(make_study(STUDY), 1)
+    folder, batch, left = Folder(tmp_path / "hurt"), plan.batches[0], [5]
+
+    def stop():
+        left[0] -= 1
+        return left[0] == 0
+
+    with pytest.raises(Stopped):
+        run_batch(plan, batch, folder, every_rounds=2, should_stop=stop)
+    newest = sorted(folder.checkpoints(batch).glob("*.json"))[-1]
+    assert len(list(folder.checkpoints(batch).glob("*.json"))) == checkpoint.KEEP
+    damage(newest)
+    return plan, folder, batch
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip,
+        lambda path: path.write_bytes(path.read_bytes()[:100]),
+        lambda path: flip(path.with_suffix(".safetensors")),
+        lambda path: path.with_suffix(".safetensors").unlink(),
+        lambda path: path.write_bytes(b""),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(whole, tmp_path, damage, caplog):
+    plan, folder, batch = damaged_checkpoints(tmp_path, damage)
+    run_batch(plan, batch, folder, every_rounds=2)
+    assert "damaged" in caplog.text
+    assert "000005" in caplog.text
+    assert folder.part(batch).read_bytes() == Folder(whole).part(batch).read_bytes()
+
+
+@pytest.mark.parametrize("damage", [flip, lambda path: path.write_bytes(path.read_bytes()[:-9]), Path.unlink])
+@pytest.mark.parametrize("which", ["part", "receipt"])
+def test_a_damaged_part_is_done_again_and_nothing_else(whole, tmp_path, damage, which):
+    out = tmp_path / "study"
+    run(STUDY, out)
+    plan, folder = runs.find_plan(out)
+    damage(getattr(folder, which)(plan.batches[1]))
+    before = folder.receipt(plan.batches[0]).read_bytes()
+    standing, _ = run(STUDY, out, resume=True)
+    assert (standing.done, standing.failed) == (16, 0)
+    assert folder.receipt(plan.batches[0]).read_bytes() == before
+    assert (out / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
+
+
+def test_a_full_disk_costs_checkpoints_but_not_results_that_are_there(whole, tmp_path, monkeypatch, caplog):
+    """Checkpoints that find no room are left out; a part that finds none fails its batch, and --resume mends that."""
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "study"
+    monkeypatch.setattr(batches, "save_checkpoint", full)
+    honest, calls = batches.write_bytes, []
+
+    def sometimes(path, data):
+        calls.append(path)
+        if len(calls) == 2:
+            full()
+        honest(path, data)
+
+    monkeypatch.setattr(batches, "write_bytes", sometimes)
+    standing, _ = run(STUDY, out)
+    assert "no checkpoint" in caplog.text
+    assert standing.failed == 8
+    assert standing.done == 8
+    assert "No space left" in standing.messages[0]
+    monkeypatch.undo()
+    standing, _ = run(STUDY, out, resume=True)
+    assert (standing.done, standing.failed) == (16, 0)
+    assert (out / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
+
+
+def test_a_diverging_cell_fails_alone(tmp_path):
+    study = {**STUDY, "grid": {"learning.server_step": [1.0, 1e300]}}
+    standing, _ = run(study, tmp_path / "study")
+    assert standing.done == 4
+    assert standing.failed == 4
+    assert "diverged" in standing.messages[0]
+    rows = pq.read_table(tmp_path / "study" / "results.parquet").to_pylist()
+    assert {row["learning.server_step"] for row in rows if row["round"] == 6} == {1.0}
+
+
+def test_another_study_or_a_second_sweep_is_refused(whole, tmp_path):
+    with pytest.raises(InputError, match="--resume"):
+        run(STUDY, whole)
+    with pytest.raises(InputError, match=r"another study.*rounds"):
+        run({**STUDY, "set": {**STUDY["set"], "system.rounds": 7}}, whole, resume=True)
+    with runs.locked(whole), pytest.raises(InputError, match="another sweep"):
+        run(STUDY, whole, resume=True)
+    plan = json.loads((whole / "plan.json").read_text())
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "plan.json").write_text(json.dumps({**plan, "version": "0.0.1"}))
+    with pytest.raises(InputError, match=r"another study or version.*0\.0\.1"):
+        run(STUDY, tmp_path / "old", resume=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").touch()
+    with pytest.raises(InputError, match="not empty"):
+        run(STUDY, tmp_path / "full")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"grid": {"privacy.epsilon": []}}, "no values"),
+        ({"grid": {"privacy.espilon": [1.0]}}, "unknown key"),
+        ({"zip": [{"system.rounds": [1, 2], "system.seed": [1]}]}, "equally many"),
+        ({"list": [{"privacy.epsilon": 1.0}]}, "axis twice"),
+        ({"set": {"system.trials": 3}}, "is set by"),
+        ({"base": "nowhere"}, "no preset"),
+        ({"extra": 1}, "extra"),
+        ({"schemes": ["hope"]}, "schemes"),
+        ({"trials": 0}, "trials"),
+    ],
+)
+def test_bad_studies(change, words):
+    with pytest.raises(InputError, match=words):
+        make_plan(make_study({**STUDY, **change}))
+
+
+def test_axes_multiply_and_go_side_by_side():
+    study = make_study(
+        {
+            **STUDY,
+            "grid": {"privacy.epsilon": [1.0, 2.0]},
+            "zip": [{"system.rounds": [1, 2, 3], "learning.learning_rate": [0.1, 0.2, 0.3]}],
+            "list": [{"system.seed": 1}, {"system.seed": 2, "learning.clip_norm": 3.0}],
+        }
+    )
+    points = list(study.points())
+    assert len(points) == 2 * 3 * 2
+    assert {(p["system.rounds"], p["learning.learning_rate"]) for p in points} == {(1, 0.1), (2, 0.2), (3, 0.3)}
+    plan = make_plan(study)
+    assert plan.num_cells == 12 * 2 * 2
+    covered = [(point, trial) for batch in plan.batches for point in batch.points for trial in batch.trials]
+    assert len(covered) == len(set(covered)) == 24
+    for batch in plan.batches:  # only what differs in neither data nor rounds trains together
+        assert len({plan.config(p).system.rounds for p in batch.points}) == 1
+
+
+def test_ten_thousand_cells_are_planned_lightly():
+    study = {**STUDY, "trials": 10, "schemes": ["airfl-dp"]}
+    study["grid"] = {
+        "privacy.epsilon": [1 + i / 10 for i in range(50)],
+        "channel.power_w": [1e-3 * i for i in range(1, 21)],
+    }
+    plan = make_plan(make_study(study))
+    assert plan.num_cells == 10_000
+    assert sum(plan.cells_of(batch) for batch in plan.batches) == 10_000
+
+
+def start(study_file, out, *more):
+    """A sweep in a process of its own; its output goes to files beside the folder."""
+    command = [sys.executable, "-m", "airfl.cli", "sweep", str(study_file), "--out", str(out), "--json"]
+    with Path(f"{out}.out").open("w") as output, Path(f"{out}.err").open("w") as errors:
+        return subprocess.Popen([*command, "--checkpoint-rounds", "1", *more], stdout=output, stderr=errors)
+
+
+def test_killed_again_and_again_the_results_are_the_same(tmp_path):
+    """SIGKILL at moments that are spread over the work, each followed by --resume; then Ctrl-C; then to the end."""
+    study = tmp_path / "study.toml"
+    study.write_text(tomli_w.dumps({**STUDY, "set": {**STUDY["set"], "system.rounds": 40}}))
+    undisturbed = start(study, tmp_path / "whole")
+    assert undisturbed.wait(120) == 0, Path(f"{tmp_path / 'whole'}.err").read_text()
+    out, resume = tmp_path / "hurt", ()
+    for kill in range(4):
+        process = start(study, out, *resume)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and process.poll() is None:
+            written = list((out / "checkpoints").glob("*/*.json")) + list((out / "parts").glob("*.json"))
+            if len({path.name for path in written}) > kill:
+                break
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        resume = ("--resume",) if (out / "plan.json").exists() else ()
+    for old in (out / "running").glob("*.json"):
+        old.unlink()
+    process = start(study, out, *resume)
+    while process.poll() is None and not list((out / "running").glob("*.json")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) in (130, 0)
+    assert start(study, out, "--resume").wait(120) == 0, Path(f"{out}.err").read_text()
+    assert json.loads(Path(f"{out}.out").read_text().splitlines()[-1])["done"] == 16
+    assert (out / "results.parquet").read_bytes() == (tmp_path / "whole" / "results.parquet").read_bytes()
+
+
+def test_command_line(call, tmp_path):
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(STUDY))
+    code, out, _ = call("sweep", "s.toml", "--dry-run", "--json")
+    assert (code, json.loads(out)) == (0, {"cells": 16, "batches": 2})
+    code, out, _ = call("sweep", "s.toml", "--dry-run")
+    assert "16 cells" in out
+    code, out, _ = call("sweep", "s.toml", "--out", "o", "--json")
+    assert code == 0
+    assert json.loads(out.splitlines()[-1])["done"] == 16
+    assert json.loads(call("status", "o", "--json")[1]) == {
+        "cells": 16,
+        "done": 16,
+        "failed": 0,
+        "running": 0,
+        "messages": [],
+    }
+    assert "16" in call("status", "o")[1]
+    assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 8
+    assert "airfl-dp" in call("report", "o")[1]
+    for arguments, words in (
+        (["sweep", "absent.toml"], "cannot read"),
+        (["sweep", "s.toml", "--out", "o"], "--resume"),
+        (["sweep", "s.toml", "--out", "p", "--executor", "cloud"], "no executor"),
+        (["sweep", "s.toml", "--out", "p", "--workers", "0"], "workers"),
+        (["sweep", "s.toml", "--out", "p", "--address", "x"], "--executor ray"),
+        (["sweep", "s.toml", "--out", "s.toml"], "not writable"),
+        (["status", "nowhere"], "holds no study"),
+        (["report", "nowhere"], "holds no study"),
+    ):
+        code, _, error = call(*arguments)
+        assert code == 2, arguments
+        assert words in error, (arguments, error)
