@@ -203,7 +203,8 @@ class SweepProgress:
 
     def hear(self, event: Event, standing: Standing) -> None:
         """A batch has something to say."""
-        state = f"{len(standing.running)} batches at work, {standing.failed} cells failed"
+        count = len(standing.running)
+        state = f"{count} {'batch' if count == 1 else 'batches'} at work, {standing.failed} cells failed"
         if event.kind == "round":
             state += f"; {event.batch} round {event.rounds}/{event.total}"
         self._bar.update(self._task, completed=standing.done + standing.failed, state=state)

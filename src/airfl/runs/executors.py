@@ -21,8 +21,8 @@ from airfl.errors import InputError
 from airfl.runs.batch import Folder, Stopped, run_batch
 from airfl.runs.study import Batch, Plan, make_plan, make_study
 
-#: How often a batch is given out again when its worker dies.
-RETRIES = 3
+#: How often a batch is given out when its workers die.
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ class Processes:
                 if process.is_alive() or not events.empty():
                     continue
                 del at_work[name]
-                if tries[name] < RETRIES:
+                if tries[name] < TRIES:
                     waiting.insert(0, batch)
                 else:
-                    yield Event(name, "failed", message=f"its worker died {RETRIES} times (exit {process.exitcode})")
+                    yield Event(name, "failed", message=f"its worker died {TRIES} times (exit {process.exitcode})")
 
 
 def _worker(
@@ -189,7 +189,7 @@ class RayCluster:
         if not ray.is_initialized():
             ray.init(address=self.address, log_to_driver=False, include_dashboard=False)
         gpus = 1 if self.settings.device == "cuda" else 0
-        remote = ray.remote(num_cpus=plan.threads, num_gpus=gpus, max_retries=RETRIES)(_remote_batch)
+        remote = ray.remote(num_cpus=plan.threads, num_gpus=gpus, max_retries=TRIES - 1)(_remote_batch)
         study = plan.study.model_dump(mode="json", by_alias=True)
         room = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // plan.threads)
         waiting = list(batches)

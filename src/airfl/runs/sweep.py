@@ -22,6 +22,7 @@ from scipy import stats
 from airfl.errors import InputError
 from airfl.runs.batch import Folder, part_schema
 from airfl.runs.executors import Event, Executor
+from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_text
 from airfl.runs.study import Batch, Plan, Study, make_plan, make_study
 
@@ -280,8 +281,8 @@ def _statistics(values: np.ndarray) -> dict[str, float | None]:
         "accuracy_mean": mean,
         "accuracy_std": std,
         **{f"accuracy_p{p}": float(np.percentile(accuracy, p)) for p in (10, 50, 90)},
-        "accuracy_low": mean - half,
-        "accuracy_high": mean + half,
+        "accuracy_low": max(0.0, mean - half),
+        "accuracy_high": min(1.0, mean + half),
         "loss_mean": float(values[:, 1].mean()),
-        "epsilon_max": float(values[:, 2].max()),
+        "epsilon_max": finite_or_none(float(values[:, 2].max())),
     }
