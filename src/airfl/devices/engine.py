@@ -90,6 +90,7 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
     from airfl.devices.engine_batched import BatchedEngine
     from airfl.devices.engine_fused import FusedEngine
     from airfl.devices.engine_loop import LoopEngine
+    from airfl.devices.engine_threads import ThreadsEngine
     from airfl.devices.fused_layout import fused_layout
     from airfl.devices.replicated import replicated
 
@@ -103,7 +104,7 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
     if wanted == "auto" and device.type == "cuda":
         wanted = "fused" if layout is not None and config.engine.compile and _has_triton() else "batched"
     elif wanted == "auto":
-        wanted = "batched" if spec.is_dense else "loop"
+        wanted = "batched" if spec.is_dense else "threads"
     if wanted == "batched" and replicated(spec.module) is None:
         kind = type(spec.module).__name__
         log.warning("model `%s` is no chain of known layers: it is batched by vmap, which is slower", kind)
@@ -112,6 +113,10 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
         return FusedEngine(spec, layout, precision)
     if wanted == "batched":
         return BatchedEngine(spec, precision=precision, compiled=config.engine.compile and device.type == "cuda")
+    if wanted == "threads":
+        if device.type != "cpu":
+            raise InputError("backend `threads` is for the CPU; use `batched` or `fused` on a GPU")
+        return ThreadsEngine(spec, precision)
     return LoopEngine(spec)
 
 

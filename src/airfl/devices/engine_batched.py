@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.func import functional_call, vmap
 
 from airfl.devices.chunks import available_bytes, in_chunks
+from airfl.devices.cpu_dense import dense_layers, train_dense
 from airfl.devices.engine import UpdateBlock
 from airfl.devices.models import ModelSpec
 from airfl.devices.precision import tf32_allowed
@@ -33,7 +34,7 @@ class BatchedEngine:
 
     Replicas do not meet, so the gradient of the sum of their losses is every replica's own gradient. Chains of known
     layers run as batched matrix products; any other module goes through ``vmap``. Empty places in a batch get weight
-    zero.
+    zero. On a CPU chains of linear layers have their passes written out, and threads share the replicas.
 
     Attributes:
         chunk: replicas worked on at a time; default: what fits half of the free memory, by a measured trial.
@@ -57,6 +58,11 @@ class BatchedEngine:
     ) -> Iterator[UpdateBlock]:
         """See ``Engine.train``."""
         trials, active, steps, batch = batches.shape
+        dense = dense_layers(self.spec.module, inputs.shape[1:])
+        if dense is not None and models.device.type == "cpu" and self.precision == "float32":
+            data = models, batches, inputs, labels
+            yield from train_dense(self.spec, dense, *data, learning_rate, self.chunk)
+            return
         flat = batches.reshape(trials * active, steps, batch)
 
         def work(first: int, last: int) -> UpdateBlock:

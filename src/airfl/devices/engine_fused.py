@@ -51,7 +51,7 @@ Launch = Callable[[], None]
 
 @dataclass(frozen=True)
 class FusedEngine:
-    """The same steps as the loop: forward, backward and SGD of every replica in a few kernels, nine for the paper's CNN.
+    """The same steps as the loop: forward, backward and SGD of all replicas in a few kernels, nine for the paper's CNN.
 
     Master weights are float32; products are taken in the chosen precision and summed up in float32. The kernels of one
     step are recorded once per shape and played back for every step, round and chunk.
