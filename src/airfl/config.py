@@ -91,8 +91,8 @@ class Learning(Section):
     local_steps: int | None = Field(None, ge=1)
     batch_size: int = Field(10, ge=1)
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
-    learning_rate: float = Field(0.005, gt=0, description="η, of the local steps")
-    server_step: float = Field(1.0, gt=0, description="η_g")
+    learning_rate: float = Field(0.005, gt=0, le=1e100, description="η, of the local steps")
+    server_step: float = Field(1.0, gt=0, le=1e100, description="η_g")
     clip_norm: float | None = Field(None, ge=1e-12, le=1e12, description="c")
     clip_factor: float | None = Field(None, ge=1e-18, le=1e18, description="c² / d")
     domain_diameter: float | None = Field(
