@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -207,8 +208,6 @@ def _rounds_done(log: Log, rounds: int) -> int:
 
 def _try_checkpoint(folder: Path, step: int, logs: dict[str, Log]) -> None:
     """A disk that is full costs the checkpoint, not the training; the one before stays."""
-    import logging
-
     try:
         save_checkpoint(folder, step, logs)
     except OSError as error:

@@ -28,7 +28,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -149,7 +149,6 @@ class Plan:
     batches: tuple[Batch, ...]
     threads: int
     version: str = __version__
-    _cache: dict[int, Config] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def schemes(self) -> tuple[str, ...]:
