@@ -22,8 +22,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from airfl.privacy.budget import Budget, check_budget, common_floor
-from airfl.privacy.events import Domain, Neighbours, Observer, RoundEvent, check_delta, require
-from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
+from airfl.privacy.events import Domain, Neighbours, Observer, RoundEvent, require
+from airfl.privacy.gaussian import GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
 
 # Shifts are enlarged by this much, so that rounding never leaves a rest for the last round to absorb.
@@ -226,7 +226,7 @@ def log_growth_of(event: RoundEvent, domain: Domain, smoothness: float) -> float
 
 
 @dataclass(frozen=True)
-class ConvergentAccountant:
+class ConvergentAccountant(GaussianCurve):
     """An upper bound for the final model that stops growing with T; equals ``gaussian`` without a domain."""
 
     name: ClassVar[str] = "convergent"
@@ -256,19 +256,6 @@ class ConvergentAccountant:
             log_growth.append(log_growth_of(event, domain, domain.smoothness))
             diameter = max(diameter, domain.diameter)
         return min(plain, best_shifts(np.array(sensitivity), np.array(noise_std), np.array(log_growth), diameter).mu)
-
-    def epsilon(self, delta: float) -> float:
-        """ε at this δ."""
-        check_delta(delta)
-        return gaussian_epsilon(delta, self.mu)
-
-    def delta(self, epsilon: float) -> float:
-        """δ at this ε."""
-        return gaussian_delta(epsilon, self.mu)
-
-    def rdp(self, alpha: float) -> float:
-        """Rényi divergence of order α: α μ²/2."""
-        return 0.5 * alpha * self.mu**2
 
     @classmethod
     def budget(

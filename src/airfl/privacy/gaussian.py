@@ -8,6 +8,7 @@ T rounds with sensitivities S_t and noise variances v_t are together one Gaussia
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -101,8 +102,30 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return mu
 
 
+class GaussianCurve(ABC):
+    """What follows from μ alone, for accountants whose answer is one Gaussian mechanism."""
+
+    @property
+    @abstractmethod
+    def mu(self) -> float:
+        """μ of all rounds together."""
+
+    def epsilon(self, delta: float) -> float:
+        """ε at this δ."""
+        check_delta(delta)
+        return gaussian_epsilon(delta, self.mu)
+
+    def delta(self, epsilon: float) -> float:
+        """δ at this ε."""
+        return gaussian_delta(epsilon, self.mu)
+
+    def rdp(self, alpha: float) -> float:
+        """Rényi divergence of order α: α μ²/2."""
+        return 0.5 * alpha * self.mu**2
+
+
 @dataclass(frozen=True)
-class GaussianAccountant:
+class GaussianAccountant(GaussianCurve):
     """Exact for every round's model and full participation; an upper bound for the final model and any sampling."""
 
     name: ClassVar[str] = "gaussian"
@@ -125,19 +148,6 @@ class GaussianAccountant:
         if self.observer == "base-station":
             return base_station_mu(self.ledger, self.neighbours)
         return math.sqrt(math.fsum(squared_ratios(self.ledger, self.neighbours)))
-
-    def epsilon(self, delta: float) -> float:
-        """ε at this δ."""
-        check_delta(delta)
-        return gaussian_epsilon(delta, self.mu)
-
-    def delta(self, epsilon: float) -> float:
-        """δ at this ε."""
-        return gaussian_delta(epsilon, self.mu)
-
-    def rdp(self, alpha: float) -> float:
-        """Rényi divergence of order α: α μ²/2."""
-        return 0.5 * alpha * self.mu**2
 
     @classmethod
     def budget(

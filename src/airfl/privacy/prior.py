@@ -14,7 +14,7 @@ from scipy import optimize
 
 from airfl.privacy.budget import Budget, check_budget
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
-from airfl.privacy.gaussian import GaussianAccountant, base_station_mu, gaussian_delta, gaussian_epsilon, squared_ratios
+from airfl.privacy.gaussian import GaussianAccountant, GaussianCurve, base_station_mu, squared_ratios
 from airfl.privacy.ledger import Ledger
 
 
@@ -119,7 +119,7 @@ class Liu2020:
 
 
 @dataclass(frozen=True)
-class Park2023:
+class Park2023(GaussianCurve):
     """Park & Choi: the spread of mini-batch gradients counted as noise beside the channel's."""
 
     name: ClassVar[str] = "park2023"
@@ -144,19 +144,6 @@ class Park2023:
             for e in self.ledger.events
         ]
         return math.sqrt(math.fsum(plain * shares))
-
-    def epsilon(self, delta: float) -> float:
-        """ε at this δ."""
-        check_delta(delta)
-        return gaussian_epsilon(delta, self.mu)
-
-    def delta(self, epsilon: float) -> float:
-        """δ at this ε."""
-        return gaussian_delta(epsilon, self.mu)
-
-    def rdp(self, alpha: float) -> float:
-        """Rényi divergence of order α: α μ²/2."""
-        return 0.5 * alpha * self.mu**2
 
     @classmethod
     def budget(
