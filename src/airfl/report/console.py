@@ -32,12 +32,27 @@ from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
 
 
-class RunProgress:
+class _Shown:
+    """A bar that is on the screen inside a ``with`` statement."""
+
+    _bar: Progress
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class RunProgress(_Shown):
     """One line per scheme on standard error: round, loss, accuracy, ε spent so far, time left."""
 
     def __init__(self, config: Config) -> None:
         self._delta = config.privacy.delta
-        self._bars = Progress(
+        self._bar = Progress(
             TextColumn("{task.description:<12}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -52,18 +67,9 @@ class RunProgress:
         self._state = ""
         self._spent: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
-
     def start(self, scheme: str, rounds: int) -> None:
         """See ``runs.Progress``."""
-        self._task[scheme] = self._bars.add_task(scheme, total=rounds, state="training …")
+        self._task[scheme] = self._bar.add_task(scheme, total=rounds, state="training …")
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
@@ -75,7 +81,7 @@ class RunProgress:
             self._spent[scheme] = epsilon_text(largest)
         spent = self._spent.get(scheme, "–")
         state = f"loss {loss:.3f}  {tested}  ε {spent}"
-        self._bars.update(self._task[scheme], advance=1, state=state)
+        self._bar.update(self._task[scheme], advance=1, state=state)
 
 
 def print_result(result: Result, page: Path) -> None:
@@ -131,22 +137,12 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]], folder: str | None =
         Console().print(f"Figure: {folder}/privacy.png", highlight=False)
 
 
-class Steps:
+class Steps(_Shown):
     """One bar on standard error for work of a known length."""
 
     def __init__(self, name: str, total: int) -> None:
         self._bar = _bar()
-        self._name, self._total = name, total
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        self._task = self._bar.add_task(self._name, total=self._total)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+        self._task = self._bar.add_task(name, total=total)
 
     def advance(self, count: int) -> None:
         """So many more steps are done."""
@@ -175,7 +171,7 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
         Console().print(f"Figure: {folder}/audit.png", highlight=False)
 
 
-class SweepProgress:
+class SweepProgress(_Shown):
     """One bar on standard error: cells done, and what is at work."""
 
     def __init__(self, plan: Plan) -> None:
@@ -191,15 +187,6 @@ class SweepProgress:
             console=Console(file=sys.stderr),
         )
         self._task = self._bar.add_task("cells", total=self._total, state="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def hear(self, event: Event, standing: Standing) -> None:
         """A batch has something to say."""
@@ -271,21 +258,12 @@ def _bar() -> Progress:
     )
 
 
-class DesignProgress:
+class DesignProgress(_Shown):
     """One bar on standard error: which method is at work."""
 
     def __init__(self) -> None:
         self._bar = _bar()
-
-    def __enter__(self) -> Self:
-        self._bar.start()
         self._task = self._bar.add_task("channels", total=None)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def advance(self, name: str, done: int, total: int) -> None:
         """Show what comes next and how far we are."""
