@@ -201,8 +201,8 @@ def print_plan(plan: Plan) -> None:
     """What a study would do."""
     console = Console()
     console.print(
-        f"{plan.study.name}: {len(plan.points)} configurations × {len(plan.schemes)} schemes × "
-        f"{plan.base.system.trials} trials = {plan.num_cells} cells in {len(plan.batches)} batches",
+        f"{plan.study.name}: {len(plan.points)} configurations, their schemes, {plan.base.system.trials} trials: "
+        f"{plan.num_cells} cells in {len(plan.batches)} batches",
         highlight=False,
     )
     for axis in plan.study.axes:

@@ -163,7 +163,8 @@ def write_part(
     for key, log in logs.items():
         point = int(key.split("/")[0])
         result = log.result()
-        rows += [{**plan.points[point], "point": point, **asdict(record)} for record in result.records]
+        axes = {key: plan.points[point].get(key) for key in plan.study.axes}
+        rows += [{**axes, "point": point, **asdict(record)} for record in result.records]
         scheme = log.simulations[0].scheme.name
         for row, trial in enumerate(batch.trials):
             cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})

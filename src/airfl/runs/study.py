@@ -17,8 +17,9 @@ A TOML file names a base (preset or file), what to change in it, and the axes::
     "system.num_devices" = [50, 500]
     "system.num_antennas" = [100, 200]
 
-    [[list]]                            # one point after another
+    [[list]]                            # one point after another; here alone, with schemes of its own
     "learning.clip_factor" = 0.012
+    "scheme.names" = ["airfl-dp"]
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Study(BaseModel):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"`{sorted(twice)[0]}` is an axis twice")
-        reserved = {"scheme.names", "system.trials", "engine.device"} & {*names, *self.overrides}
+        elsewhere = {*self.grid, *(key for group in self.side_by_side for key in group), *self.overrides}
+        reserved = ({"system.trials", "engine.device"} & {*names, *elsewhere}) | ({"scheme.names"} & elsewhere)
         if reserved:
             raise ValueError(f"`{sorted(reserved)[0]}` is set by `schemes`, `trials` or the command line")
         return self
@@ -82,7 +84,7 @@ class Study(BaseModel):
     @property
     def axes(self) -> tuple[str, ...]:
         """The keys that vary, in order."""
-        listed = dict.fromkeys(key for point in self.one_by_one for key in point)
+        listed = dict.fromkeys(key for point in self.one_by_one for key in point if key != "scheme.names")
         return (*self.grid, *(key for group in self.side_by_side for key in group), *listed)
 
     def points(self) -> Iterator[Point]:
@@ -150,15 +152,14 @@ class Plan:
     threads: int
     version: str = __version__
 
-    @property
-    def schemes(self) -> tuple[str, ...]:
-        """Schemes of every configuration."""
-        return self.base.scheme.names
+    def schemes(self, point: int) -> tuple[str, ...]:
+        """Schemes of a configuration."""
+        return tuple(self.points[point].get("scheme.names", self.base.scheme.names))
 
     @property
     def num_cells(self) -> int:
         """Configurations × schemes × trials."""
-        return len(self.points) * len(self.schemes) * self.base.system.trials
+        return sum(len(self.schemes(point)) for point in range(len(self.points))) * self.base.system.trials
 
     def config(self, point: int) -> Config:
         """The configuration of a point."""
@@ -166,7 +167,7 @@ class Plan:
 
     def cells_of(self, batch: Batch) -> int:
         """Cells of a batch."""
-        return len(batch.points) * len(batch.trials) * len(self.schemes)
+        return len(batch.trials) * sum(len(self.schemes(point)) for point in batch.points)
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a folder to be resumed."""

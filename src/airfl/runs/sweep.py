@@ -264,7 +264,7 @@ def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
             else:
                 failed[key] = failed.get(key, 0) + 1
     rows = []
-    for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes.index(key[1]))):
+    for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes(key[0]).index(key[1]))):
         values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
         rows.append({**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme})
         rows[-1] |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
