@@ -44,6 +44,7 @@ STUDY = {
     },
     "grid": {"privacy.epsilon": [5.0, 50.0], "channel.power_w": [1e-9, 1e-3]},
 }
+ALL_DONE = {"cells": 16, "done": 16, "failed": 0, "running": 0, "messages": []}
 
 
 def run(study, out, executor=None, resume=False):
@@ -72,7 +73,7 @@ def test_results_have_every_axis_and_each_cell_once(whole):
     summary = (whole / "summary.csv").read_text().splitlines()
     assert len(summary) == 1 + 8
     standing = runs.standing_of(whole)
-    assert standing.summary == {"cells": 16, "done": 16, "failed": 0, "running": 0, "messages": []}
+    assert standing.summary == {**ALL_DONE, "seconds_left": 0.0}
     assert not list((whole / "checkpoints").glob("*"))
 
 
@@ -257,6 +258,21 @@ def test_axes_multiply_and_go_side_by_side():
         assert len({plan.config(p).system.rounds for p in batch.points}) == 1
 
 
+def test_points_may_name_their_own_schemes(tmp_path):
+    points = [{"scheme.names": ["fedavg"]}, {"scheme.names": ["airfl-dp", "airfl-mimo"], "privacy.epsilon": 5.0}]
+    study = {**STUDY, "grid": {}, "list": points}
+    standing, _ = run(study, tmp_path / "study")
+    assert (standing.summary["cells"], standing.done) == (6, 6)
+    rows = pq.read_table(tmp_path / "study" / "results.parquet").to_pylist()
+    assert {(row["scheme"], row["privacy.epsilon"]) for row in rows} == {
+        ("fedavg", None),
+        ("airfl-dp", 5.0),
+        ("airfl-mimo", 5.0),
+    }
+    with pytest.raises(InputError, match="is set by"):
+        make_study({**STUDY, "grid": {"scheme.names": [["fedavg"]]}})
+
+
 def test_ten_thousand_cells_are_planned_lightly():
     study = {**STUDY, "trials": 10, "schemes": ["airfl-dp"]}
     study["grid"] = {
@@ -305,6 +321,91 @@ def test_killed_again_and_again_the_results_are_the_same(tmp_path):
     assert (out / "results.parquet").read_bytes() == (tmp_path / "whole" / "results.parquet").read_bytes()
 
 
+def half_written(out):
+    """Checkpoints that are being written: their temporary names."""
+    return list((out / "checkpoints").glob("*/.*"))
+
+
+def test_killed_inside_checkpoint_writes(whole, tmp_path):
+    """Stopped, looked at, and killed only while a half-written checkpoint lies there; then resumed to the same bits."""
+    study, out = tmp_path / "study.toml", tmp_path / "hurt"
+    study.write_text(tomli_w.dumps(STUDY))
+    inside, resume = 0, ()
+    for _ in range(3):
+        process = start(study, out, *resume)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            if half_written(out):
+                break
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.0005)
+        process.kill()
+        process.wait()
+        inside += bool(half_written(out))
+        for half in half_written(out):  # so that the next round sees its own
+            half.unlink()
+        resume = ("--resume",) if (out / "plan.json").exists() else ()
+    assert inside > 0
+    assert start(study, out, *resume).wait(120) == 0, Path(f"{out}.err").read_text()
+    assert (out / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of its own; making one needs the right to mount."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mount(size):
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], capture_output=True)
+        if done.returncode:
+            pytest.skip(f"no right to mount: {done.stderr.decode().strip()}")
+        return disk
+
+    yield mount
+    subprocess.run(["umount", disk], capture_output=True)
+
+
+def test_a_disk_that_is_really_full(whole, small_disk, tmp_path):
+    """What fits is kept, what does not fails with the reason; with more room --resume gives the same bits."""
+    disk = small_disk("64k")
+    study = tmp_path / "study.toml"
+    study.write_text(tomli_w.dumps({**STUDY, "rows_per_batch": 2}))
+    arguments = [sys.executable, "-m", "airfl.cli", "sweep", str(study), "--out", str(disk / "o"), "--json"]
+    first = subprocess.run([*arguments, "--checkpoint-rounds", "2"], capture_output=True, text=True)
+    assert first.returncode == 1, first.stderr
+    assert "Traceback" not in first.stderr
+    said = json.loads(first.stdout.splitlines()[-1])
+    assert said["failed"] > 0
+    assert said["done"] + said["failed"] == 16
+    assert "No space left" in " ".join(said["messages"])
+    kept = {path.name: path.read_bytes() for path in (disk / "o" / "parts").glob("*.parquet")}
+    subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+    second = subprocess.run([*arguments, "--resume"], capture_output=True, text=True)
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout.splitlines()[-1])["done"] == 16
+    for name, content in kept.items():
+        assert (disk / "o" / "parts" / name).read_bytes() == content
+    rows = pq.read_table(disk / "o" / "results.parquet").to_pylist()
+    order = ("point", "scheme", "trial", "round")
+    same = pq.read_table(whole / "results.parquet").to_pylist()
+    keyed = [{tuple(row[key] for key in order): row["accuracy"] for row in table} for table in (rows, same)]
+    assert keyed[0] == pytest.approx(keyed[1], abs=1e-6)
+
+
+def test_a_folder_that_may_not_be_written(small_disk, tmp_path):
+    disk = small_disk("1m")
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)  # root may write where the mode forbids it
+    study = tmp_path / "study.toml"
+    study.write_text(tomli_w.dumps(STUDY))
+    arguments = [sys.executable, "-m", "airfl.cli", "sweep", str(study), "--out", str(disk / "o"), "--json"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "not writable" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_command_line(call, tmp_path):
     (tmp_path / "s.toml").write_text(tomli_w.dumps(STUDY))
     code, out, _ = call("sweep", "s.toml", "--dry-run", "--json")
@@ -314,13 +415,7 @@ def test_command_line(call, tmp_path):
     code, out, _ = call("sweep", "s.toml", "--out", "o", "--json")
     assert code == 0
     assert json.loads(out.splitlines()[-1])["done"] == 16
-    assert json.loads(call("status", "o", "--json")[1]) == {
-        "cells": 16,
-        "done": 16,
-        "failed": 0,
-        "running": 0,
-        "messages": [],
-    }
+    assert json.loads(call("status", "o", "--json")[1]) == {**ALL_DONE, "seconds_left": 0.0}
     assert "16" in call("status", "o")[1]
     assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 8
     assert "airfl-dp" in call("report", "o")[1]

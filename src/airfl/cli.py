@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -20,6 +21,9 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines, on the last line.")]
+Track = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Also write for tensorboard or mlflow; may be repeated.")
+]
 
 
 def main() -> None:
@@ -64,6 +68,7 @@ def run(
     precision: Annotated[str | None, typer.Option(help="auto, float32, tf32 or bf16.")] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="No compiled GPU kernels: start sooner.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Train, account and report: every scheme of a preset or file."""
@@ -85,8 +90,9 @@ def run(
     overrides.update({key: value for key, value in flags.items() if value is not None})
     config = configuration.read(source, overrides)
     folder = runs.prepare_folder(out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}", force)
-    with RunProgress(config) as progress:
-        result = runs.run(config, progress=progress)
+    trackers = runs.make_trackers(track or [], folder)
+    with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
+        result = runs.run(config, progress=heard)
     result = runs.save(result, folder)
     page = report.write_report(result, folder)
     if as_json:
@@ -264,6 +270,7 @@ def sweep(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     checkpoint_rounds: Annotated[int, typer.Option(help="A checkpoint after so many rounds ...")] = 10,
     checkpoint_seconds: Annotated[float, typer.Option(help="... or so many seconds.")] = 60.0,
+    track: Track = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and show, do not run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -282,8 +289,9 @@ def sweep(
     target = out or f"studies/{found.name}"
     with runs.locked(target):
         plan, folder = runs.open_folder(found, text, target, resume=resume, threads=threads)
+        trackers = runs.make_trackers(track or [], folder.path)
         with SweepProgress(plan) as progress:
-            standing, interrupted = runs.run_sweep(plan, folder, runner, progress.hear)
+            standing, interrupted = runs.run_sweep(plan, folder, runner, progress.hear, trackers)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)
     if interrupted:
         _fail(f"interrupted; go on with: airfl sweep {study} --out {target} --resume", EXIT_INTERRUPTED)

@@ -172,29 +172,35 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
 
 
 class SweepProgress(_Shown):
-    """One bar on standard error: cells done, and what is at work."""
+    """On standard error: cells that are over with the time left, and below them a line per batch at work."""
 
     def __init__(self, plan: Plan) -> None:
-        self._total = plan.num_cells
         self._bar = Progress(
-            TextColumn("cells"),
+            TextColumn("{task.description:<12}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(elapsed_when_finished=False),
             console=Console(file=sys.stderr),
+            speed_estimate_period=3600.0,
         )
-        self._task = self._bar.add_task("cells", total=self._total, state="")
+        self._all = self._bar.add_task("cells", total=plan.num_cells, state="")
+        self._at_work: dict[str, TaskID] = {}
 
-    def hear(self, event: Event, standing: Standing) -> None:
-        """A batch has something to say."""
-        count = len(standing.running)
-        state = f"{count} {'batch' if count == 1 else 'batches'} at work, {standing.failed} cells failed"
-        if event.kind == "round":
-            state += f"; {event.batch} round {event.rounds}/{event.total}"
-        self._bar.update(self._task, completed=standing.done + standing.failed, state=state)
+    def hear(self, event: Event | None, standing: Standing) -> None:
+        """Where the study stands now."""
+        if event is None:  # what was there already must not pass for speed
+            self._bar.reset(self._all, completed=round(standing.cells_over))
+        state = f"{standing.failed} failed" if standing.failed else ""
+        self._bar.update(self._all, completed=standing.cells_over, state=state)
+        for name, progress in standing.running.items():
+            if name not in self._at_work:
+                self._at_work[name] = self._bar.add_task(name, total=None, state="rounds")
+            self._bar.update(self._at_work[name], completed=progress.rounds, total=progress.total or None)
+        for name in [name for name in self._at_work if name not in standing.running]:
+            self._bar.remove_task(self._at_work.pop(name))
 
 
 def print_plan(plan: Plan) -> None:
@@ -221,9 +227,11 @@ def print_standing(standing: Standing, folder: str) -> None:
     table.add_row(*(str(summary[key]) for key in ("cells", "done", "failed", "running")), str(left))
     console = Console()
     console.print(table)
-    if standing.done and left:
-        rate = standing.seconds / (standing.done + standing.failed)
-        console.print(f"about {rate * left:.0f} s of work left", highlight=False)
+    for batch in standing.at_work():
+        progress = standing.running[batch.name]
+        console.print(f"{batch.name}: round {progress.rounds} of {progress.total or '?'}", highlight=False)
+    if left and summary["seconds_left"] is not None:
+        console.print(f"about {summary['seconds_left']:.0f} s of work left", highlight=False)
     for message in summary["messages"]:
         console.print(f"• {message}", highlight=False)
     print(f"Results: {folder}/results.parquet, {folder}/summary.csv")

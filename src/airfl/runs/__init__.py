@@ -10,6 +10,7 @@ from airfl.runs.store import load, prepare_folder, read_ledgers, save
 from airfl.runs.study import Plan, Study, make_plan, make_study, read_study
 from airfl.runs.sweep import Standing, find_plan, locked, open_folder, standing_of, summarise
 from airfl.runs.sweep import sweep as run_sweep
+from airfl.runs.tracking import Tracked, make_trackers
 
 __all__ = [
     "Audit",
@@ -21,6 +22,7 @@ __all__ = [
     "SchemeResult",
     "Standing",
     "Study",
+    "Tracked",
     "audit_linear",
     "audit_one_run",
     "audit_run",
@@ -31,6 +33,7 @@ __all__ = [
     "make_executor",
     "make_plan",
     "make_study",
+    "make_trackers",
     "open_folder",
     "pick_device",
     "prepare_folder",

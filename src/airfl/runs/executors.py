@@ -1,25 +1,23 @@
-"""Who works off the batches of a study: this process, local worker processes, or a Ray cluster."""
+"""Who works off the batches of a study: this process or local worker processes; a cluster is in executor_ray."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
-import json
+import math
 import multiprocessing as mp
 import os
 import queue
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from airfl.errors import InputError
 from airfl.runs.batch import Folder, Stopped, run_batch
-from airfl.runs.study import Batch, Plan, make_plan, make_study
+from airfl.runs.study import Batch, Plan
 
 #: How often a batch is given out when its workers die.
 TRIES = 3
@@ -43,17 +41,29 @@ class Settings:
     device: str = "auto"
     every_rounds: int = 10
     every_seconds: float = 60.0
+    tell_seconds: float = 0.25
 
 
 class Executor(Protocol):
     """Works off batches and tells what happens."""
 
-    def run(self, plan: Plan, batches: Sequence[Batch], folder: Folder, stop: Callable[[], bool]) -> Iterator[Event]:
-        """Yield events until all batches are done or failed, or until ``stop`` says so and all have saved."""
+    def run(
+        self,
+        plan: Plan,
+        batches: Sequence[Batch],
+        folder: Folder,
+        say: Callable[[Event], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Return once all batches are done or failed, or once ``stop`` says so and all have saved.
+
+        Args:
+            say: hears every event, in the calling thread.
+        """
         ...
 
 
-def _work(
+def work(
     plan: Plan,
     batch: Batch,
     folder: Folder,
@@ -61,7 +71,15 @@ def _work(
     say: Callable[[Event], None],
     stop: Callable[[], bool],
 ) -> None:
-    """One batch, its outcome as events."""
+    """One batch, its outcome as events; of its rounds some are told, a few each second."""
+    told = -math.inf
+
+    def heard(now: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= settings.tell_seconds:
+            told = time.monotonic()
+            say(Event(batch.name, "round", now, total))
+
     say(Event(batch.name, "begin"))
     try:
         run_batch(
@@ -71,7 +89,7 @@ def _work(
             device=settings.device,
             every_rounds=settings.every_rounds,
             every_seconds=settings.every_seconds,
-            heard=lambda now, total: say(Event(batch.name, "round", now, total)),
+            heard=heard,
             should_stop=stop,
         )
     except Stopped:
@@ -88,7 +106,14 @@ class InProcess:
 
     settings: Settings
 
-    def run(self, plan: Plan, batches: Sequence[Batch], folder: Folder, stop: Callable[[], bool]) -> Iterator[Event]:
+    def run(
+        self,
+        plan: Plan,
+        batches: Sequence[Batch],
+        folder: Folder,
+        say: Callable[[Event], None],
+        stop: Callable[[], bool],
+    ) -> None:
         """See ``Executor.run``."""
         import torch
 
@@ -98,10 +123,7 @@ class InProcess:
             for batch in batches:
                 if stop():
                     return
-                said: list[Event] = []
-                yield Event(batch.name, "begin")
-                _work(plan, batch, folder, self.settings, said.append, stop)
-                yield from said[1:]
+                work(plan, batch, folder, self.settings, say, stop)
         finally:
             torch.set_num_threads(before)
 
@@ -113,14 +135,20 @@ class Processes:
     settings: Settings
     workers: int
 
-    def run(self, plan: Plan, batches: Sequence[Batch], folder: Folder, stop: Callable[[], bool]) -> Iterator[Event]:
+    def run(
+        self,
+        plan: Plan,
+        batches: Sequence[Batch],
+        folder: Folder,
+        say: Callable[[Event], None],
+        stop: Callable[[], bool],
+    ) -> None:
         """See ``Executor.run``."""
         context = mp.get_context("spawn")
         events: Any = context.Queue()
         halt = context.Event()
         waiting, tries = list(batches), dict.fromkeys((batch.name for batch in batches), 0)
         at_work: dict[str, tuple[Any, Batch]] = {}
-        study = plan.study.model_dump(mode="json", by_alias=True)
         while waiting or at_work:
             if stop():
                 halt.set()
@@ -128,7 +156,7 @@ class Processes:
             while waiting and len(at_work) < self.workers:
                 batch = waiting.pop(0)
                 tries[batch.name] += 1
-                arguments = (study, plan.threads, batch, str(folder.path), self.settings, events, halt)
+                arguments = (plan, batch, folder, self.settings, events, halt)
                 process = context.Process(target=_worker, args=arguments, daemon=True)
                 process.start()
                 at_work[batch.name] = (process, batch)
@@ -137,7 +165,7 @@ class Processes:
                 if event.kind in ("done", "failed", "stopped"):
                     process, _ = at_work.pop(event.batch)
                     process.join()
-                yield event
+                say(event)
                 continue
             for name, (process, batch) in list(at_work.items()):
                 if process.is_alive() or not events.empty():
@@ -146,12 +174,10 @@ class Processes:
                 if tries[name] < TRIES:
                     waiting.insert(0, batch)
                 else:
-                    yield Event(name, "failed", message=f"its worker died {TRIES} times (exit {process.exitcode})")
+                    say(Event(name, "failed", message=f"its worker died {TRIES} times (exit {process.exitcode})"))
 
 
-def _worker(
-    study: dict[str, Any], threads: int, batch: Batch, out: str, settings: Settings, events: Any, halt: Any
-) -> None:
+def _worker(plan: Plan, batch: Batch, folder: Folder, settings: Settings, events: Any, halt: Any) -> None:
     """A process of its own: gone when its parent is, deaf to Ctrl-C, which the parent hears."""
     import torch
 
@@ -160,87 +186,8 @@ def _worker(
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if os.getppid() == 1:
             os._exit(1)
-    torch.set_num_threads(threads)
-    plan = make_plan(make_study(study), threads)
-    _work(plan, batch, Folder(Path(out)), settings, events.put, halt.is_set)
-
-
-@dataclass(frozen=True)
-class RayCluster:
-    """Tasks on a Ray cluster; their parts come back as bytes, so no common disk is needed.
-
-    Attributes:
-        address: of a cluster that runs already; None: start one here.
-        workers: batches at a time; None: as many as the cluster has room for.
-    """
-
-    settings: Settings
-    address: str | None = None
-    workers: int | None = None
-
-    def run(self, plan: Plan, batches: Sequence[Batch], folder: Folder, stop: Callable[[], bool]) -> Iterator[Event]:
-        """See ``Executor.run``."""
-        try:
-            import ray
-        except ImportError:
-            raise InputError(
-                "executor `ray` needs the extra `airfl[ray]`; install it or use --executor local"
-            ) from None
-        if not ray.is_initialized():
-            ray.init(address=self.address, log_to_driver=False, include_dashboard=False)
-        gpus = 1 if self.settings.device == "cuda" else 0
-        remote = ray.remote(num_cpus=plan.threads, num_gpus=gpus, max_retries=TRIES - 1)(_remote_batch)
-        study = plan.study.model_dump(mode="json", by_alias=True)
-        room = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // plan.threads)
-        waiting = list(batches)
-        at_work: dict[Any, Batch] = {}
-        while waiting or at_work:
-            if stop():  # finished parts are here; what is under way will be done again
-                for task in at_work:
-                    ray.cancel(task, force=True)
-                return
-            while waiting and len(at_work) < room:
-                batch = waiting.pop(0)
-                at_work[remote.remote(study, plan.threads, batch, self.settings)] = batch
-                yield Event(batch.name, "begin")
-            ready, _ = ray.wait(list(at_work), num_returns=1, timeout=0.5)
-            for task in ready:
-                batch = at_work.pop(task)
-                yield self._collect(ray, task, batch, folder)
-
-    def _collect(self, ray: Any, task: Any, batch: Batch, folder: Folder) -> Event:
-        from airfl.runs.store import write_bytes, write_text
-
-        try:
-            part, receipt, message = ray.get(task)
-            if part is None:
-                return Event(batch.name, "failed", message=message)
-            folder.part(batch).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(folder.part(batch), part)
-            write_text(folder.receipt(batch), receipt)
-        except Exception as error:  # one batch must not take the others along
-            return Event(batch.name, "failed", message=f"{type(error).__name__}: {error}")
-        return Event(batch.name, "done")
-
-
-def _remote_batch(
-    study: dict[str, Any], threads: int, batch: Batch, settings: Settings
-) -> tuple[bytes | None, str | None, str]:
-    """Run on a node: checkpoints stay in its own temporary folder, where a retry on the same node finds them."""
-    import torch
-
-    torch.set_num_threads(threads)
-    plan: Plan = make_plan(make_study(study), threads)
-    mark = hashlib.sha256(json.dumps(plan.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
-    folder = Folder(Path(tempfile.gettempdir()) / f"airfl-{mark}")
-    said: list[Event] = []
-    _work(plan, batch, folder, settings, said.append, lambda: False)
-    if said[-1].kind != "done":
-        return None, None, said[-1].message
-    part, receipt = folder.part(batch).read_bytes(), folder.receipt(batch).read_text(encoding="utf-8")
-    folder.receipt(batch).unlink()
-    folder.part(batch).unlink()
-    return part, receipt, ""
+    torch.set_num_threads(plan.threads)
+    work(plan, batch, folder, settings, events.put, halt.is_set)
 
 
 def threads_for(workers: int | None) -> int:
@@ -261,7 +208,11 @@ def make_executor(
     if workers is not None and workers < 1:
         raise InputError(f"`workers` must be at least 1; got {workers}")
     if kind == "ray":
-        return RayCluster(settings, address, workers)
+        from airfl.runs.executor_ray import RayCluster
+
+        cluster = RayCluster(settings, address, workers)
+        cluster.check()
+        return cluster
     if kind != "local":
         raise InputError(f"no executor named `{kind}`; known: local, ray")
     if address is not None:

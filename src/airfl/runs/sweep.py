@@ -9,7 +9,7 @@ import io
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,23 @@ from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_text
 from airfl.runs.study import Batch, Plan, Study, make_plan, make_study
+from airfl.runs.tracking import Tracker, track
 
 PLAN_FORMAT = "airfl-study/1"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a batch at work has got, and when that was said."""
+
+    heard: float
+    rounds: int = 0
+    total: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of its rounds, those that are done."""
+        return self.rounds / self.total if self.total else 0.0
 
 
 @dataclass
@@ -36,21 +51,39 @@ class Standing:
     plan: Plan
     done: int = 0
     failed: int = 0
-    running: dict[str, float] = field(default_factory=dict)
+    running: dict[str, Progress] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def summary(self) -> dict[str, Any]:
         """The object that ``airfl sweep --json`` and ``airfl status --json`` print."""
-        at_work = [batch for batch in self.plan.batches if batch.name in self.running]
         return {
             "cells": self.plan.num_cells,
             "done": self.done,
             "failed": self.failed,
-            "running": sum(self.plan.cells_of(batch) for batch in at_work),
+            "running": sum(self.plan.cells_of(batch) for batch in self.at_work()),
+            "seconds_left": self.seconds_left,
             "messages": self.messages[:20],
         }
+
+    def at_work(self) -> list[Batch]:
+        """Batches that somebody works on."""
+        return [batch for batch in self.plan.batches if batch.name in self.running]
+
+    @property
+    def cells_over(self) -> float:
+        """Cells that are done or failed, and the share of those at work that is done."""
+        partly = sum(self.plan.cells_of(batch) * self.running[batch.name].share for batch in self.at_work())
+        return self.done + self.failed + partly
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace of the finished batches, with as many at work as now; None before the first is finished."""
+        if not self.seconds:
+            return None
+        pace = self.seconds / (self.done + self.failed)
+        return round(pace * (self.plan.num_cells - self.cells_over) / max(1, len(self.running)), 1)
 
     def settle(self, receipt: dict[str, Any]) -> None:
         """Count a finished batch: a cell that diverged or was refused is a failed one."""
@@ -147,53 +180,77 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def sweep(
-    plan: Plan, folder: Folder, executor: Executor, heard: Callable[[Event, Standing], None] | None = None
+    plan: Plan,
+    folder: Folder,
+    executor: Executor,
+    heard: Callable[[Event | None, Standing], None] | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> tuple[Standing, bool]:
-    """Work off what is left of a study; returns where it stands, and whether it was interrupted."""
+    """Work off what is left of a study; returns where it stands, and whether it was interrupted.
+
+    Args:
+        heard: hears every event and where the study stands then; at first without an event.
+        trackers: hear the records of every cell that is finished.
+    """
     standing = Standing(plan)
     waiting: list[Batch] = []
+    _sweep_up(plan, folder)
     for batch in plan.batches:
         receipt = folder.finished(batch)
         if receipt is None:
             waiting.append(batch)
         else:
             standing.settle(receipt)
-    for batch in plan.batches:  # signs of life of a sweep that was killed
-        folder.pulse(batch).unlink(missing_ok=True)
+            track(plan, batch, folder, trackers)
     by_name = {batch.name: batch for batch in plan.batches}
+
+    def say(event: Event) -> None:
+        batch = by_name[event.batch]
+        if event.kind in ("begin", "round"):
+            standing.running[batch.name] = Progress(time.time(), event.rounds, event.total)
+            _pulse(folder, batch, event)
+        else:
+            standing.running.pop(batch.name, None)
+            folder.pulse(batch).unlink(missing_ok=True)
+        if event.kind == "done":
+            receipt = folder.finished(batch)
+            if receipt is not None:
+                standing.settle(receipt)
+                track(plan, batch, folder, trackers)
+        if event.kind == "failed":
+            standing.failed += plan.cells_of(batch)
+            standing.messages.append(f"{batch.name}: {event.message}")
+        if heard:
+            heard(event, standing)
+
+    if heard:
+        heard(None, standing)
     with stop_on_interrupt() as stop:
-        for event in executor.run(plan, waiting, folder, stop):
-            batch = by_name[event.batch]
-            if event.kind == "begin":
-                standing.running[batch.name] = time.time()
-                _pulse(folder, batch, event)
-            elif event.kind != "round":
-                standing.running.pop(batch.name, None)
-                folder.pulse(batch).unlink(missing_ok=True)
-            if event.kind == "done":
-                receipt = folder.finished(batch)
-                if receipt is not None:
-                    standing.settle(receipt)
-            if event.kind == "failed":
-                standing.failed += plan.cells_of(batch)
-                standing.messages.append(f"{batch.name}: {event.message}")
-            if heard:
-                heard(event, standing)
+        executor.run(plan, waiting, folder, say, stop)
         interrupted = stop()
     compact(plan, folder)
     return standing, interrupted
+
+
+def _sweep_up(plan: Plan, folder: Folder) -> None:
+    """Signs of life and half-written files of a sweep that was killed."""
+    for batch in plan.batches:
+        folder.pulse(batch).unlink(missing_ok=True)
+    for half in (*folder.path.glob(".*.*"), *(folder.path / "parts").glob(".*")):
+        half.unlink(missing_ok=True)
 
 
 def standing_of(out: str | Path) -> Standing:
     """Where a study stands, from its folder alone."""
     plan, folder = find_plan(out)
     standing = Standing(plan)
+    at_work = _is_locked(folder)
     for batch in plan.batches:
         receipt = _receipt(folder, batch)
         if receipt is not None:
             standing.settle(receipt)
-        elif folder.pulse(batch).exists() and _is_locked(folder):
-            standing.running[batch.name] = folder.pulse(batch).stat().st_mtime
+        elif at_work and (progress := _read_pulse(folder, batch)) is not None:
+            standing.running[batch.name] = progress
     return standing
 
 
@@ -219,9 +276,19 @@ def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
     """A file says that a batch is at work; without room for it, nobody will know."""
     try:
         folder.pulse(batch).parent.mkdir(exist_ok=True)
-        folder.pulse(batch).write_text(json.dumps({"begin": time.time(), "kind": event.kind}))
+        folder.pulse(batch).write_text(json.dumps({"rounds": event.rounds, "total": event.total}))
     except OSError:
         return
+
+
+def _read_pulse(folder: Folder, batch: Batch) -> Progress | None:
+    try:
+        content = json.loads(folder.pulse(batch).read_text(encoding="utf-8"))
+        return Progress(folder.pulse(batch).stat().st_mtime, content["rounds"], content["total"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError):  # caught in the middle of a write
+        return Progress(time.time())
 
 
 def compact(plan: Plan, folder: Folder) -> None:
