@@ -24,7 +24,7 @@ import tomli_w
 
 from airfl import runs
 from airfl.runs.executors import InProcess, Settings
-from airfl.runs.study import make_plan, make_study
+from airfl.study import make_plan, make_study
 from benchmarks.machine import provenance
 
 TINY: dict[str, Any] = {

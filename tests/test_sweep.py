@@ -20,7 +20,7 @@ from airfl.runs import batch as batches
 from airfl.runs import checkpoint
 from airfl.runs.batch import Folder, Stopped, run_batch
 from airfl.runs.executors import InProcess, Processes, Settings
-from airfl.runs.study import make_plan, make_study
+from airfl.study import make_plan, make_study
 
 STUDY = {
     "name": "small",

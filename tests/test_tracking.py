@@ -7,7 +7,7 @@ import pytest
 from airfl import runs
 from airfl.errors import InputError
 from airfl.runs.executors import InProcess, Settings
-from airfl.runs.study import make_study
+from airfl.study import make_study
 from tests.test_sweep import STUDY
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own

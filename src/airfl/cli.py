@@ -275,16 +275,19 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Run a study: every configuration, scheme and trial, surviving interruptions."""
-    from airfl import runs
-    from airfl.report.console import SweepProgress, print_plan, print_standing
+    from airfl.study import make_plan, read_study, threads_for
 
-    found, text = runs.read_study(study)
+    found, text = read_study(study)
     count = 1 if workers is None and executor == "local" else workers
-    threads = runs.threads_for(count)
-    if dry_run:
-        plan = runs.make_plan(found, threads)
-        print(json.dumps({"cells": plan.num_cells, "batches": len(plan.batches)})) if as_json else print_plan(plan)
+    threads = threads_for(count)
+    if dry_run:  # before anything heavy is loaded
+        plan = make_plan(found, threads)
+        summary = json.dumps({"cells": plan.num_cells, "batches": len(plan.batches)})
+        print(summary if as_json else "\n".join(plan.describe()))
         return
+    from airfl import runs
+    from airfl.report.console import SweepProgress, print_standing
+
     runner = runs.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
     target = out or f"studies/{found.name}"
     with runs.locked(target):

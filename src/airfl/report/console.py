@@ -27,9 +27,10 @@ from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.words import audit_sentence, epsilon_text, headline, number, percent
-from airfl.runs import Audit, CombinerStudy, Plan, Result, Standing
+from airfl.runs import Audit, CombinerStudy, Result, Standing
 from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
+from airfl.study import Plan
 
 
 class _Shown:
@@ -201,20 +202,6 @@ class SweepProgress(_Shown):
             self._bar.update(self._at_work[name], completed=progress.rounds, total=progress.total or None)
         for name in [name for name in self._at_work if name not in standing.running]:
             self._bar.remove_task(self._at_work.pop(name))
-
-
-def print_plan(plan: Plan) -> None:
-    """What a study would do."""
-    console = Console()
-    console.print(
-        f"{plan.study.name}: {len(plan.points)} configurations, their schemes, {plan.base.system.trials} trials: "
-        f"{plan.num_cells} cells in {len(plan.batches)} batches",
-        highlight=False,
-    )
-    for axis in plan.study.axes:
-        values = list(dict.fromkeys(str(point[axis]) for point in plan.points if axis in point))
-        shown = ", ".join(values[:8]) + (f", … ({len(values)} values)" if len(values) > 8 else "")
-        console.print(f"  {axis}: {shown}", highlight=False)
 
 
 def print_standing(standing: Standing, folder: str) -> None:

@@ -4,10 +4,9 @@ from airfl.runs.audit import Audit, audit_linear, audit_one_run, audit_run
 from airfl.runs.combiners import CombinerStudy, compare_combiners
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.runs.execute import Progress, pick_device, run
-from airfl.runs.executors import make_executor, threads_for
+from airfl.runs.executors import make_executor
 from airfl.runs.result import Result, SchemeResult
 from airfl.runs.store import load, prepare_folder, read_ledgers, save
-from airfl.runs.study import Plan, Study, make_plan, make_study, read_study
 from airfl.runs.sweep import Standing, find_plan, locked, open_folder, standing_of, summarise
 from airfl.runs.sweep import sweep as run_sweep
 from airfl.runs.tracking import Tracked, make_trackers
@@ -16,12 +15,10 @@ __all__ = [
     "Audit",
     "CombinerStudy",
     "Curve",
-    "Plan",
     "Progress",
     "Result",
     "SchemeResult",
     "Standing",
-    "Study",
     "Tracked",
     "audit_linear",
     "audit_one_run",
@@ -31,19 +28,15 @@ __all__ = [
     "load",
     "locked",
     "make_executor",
-    "make_plan",
-    "make_study",
     "make_trackers",
     "open_folder",
     "pick_device",
     "prepare_folder",
     "privacy_curves",
     "read_ledgers",
-    "read_study",
     "run",
     "run_sweep",
     "save",
     "standing_of",
     "summarise",
-    "threads_for",
 ]

@@ -23,9 +23,9 @@ from airfl.devices import Samples, load_samples, open_task
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import record_schema, write_bytes, write_text
-from airfl.runs.study import Batch, Plan
 from airfl.runs.together import Log, groups_of, run_together
 from airfl.simulate import Simulation, open_simulation
+from airfl.study import Batch, Plan
 
 PART_FORMAT = "airfl-part/1"
 

@@ -16,7 +16,7 @@ from airfl.errors import InputError
 from airfl.runs.batch import Folder
 from airfl.runs.executors import TRIES, Event, Settings, work
 from airfl.runs.store import write_bytes, write_text
-from airfl.runs.study import Batch, Plan
+from airfl.study import Batch, Plan
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from airfl.errors import InputError
 from airfl.runs.batch import Folder, Stopped, run_batch
-from airfl.runs.study import Batch, Plan
+from airfl.study import Batch, Plan
 
 #: How often a batch is given out when its workers die.
 TRIES = 3
@@ -188,11 +188,6 @@ def _worker(plan: Plan, batch: Batch, folder: Folder, settings: Settings, events
             os._exit(1)
     torch.set_num_threads(plan.threads)
     work(plan, batch, folder, settings, events.put, halt.is_set)
-
-
-def threads_for(workers: int | None) -> int:
-    """Threads of each worker; part of the plan, since they change rounding."""
-    return max(1, (os.cpu_count() or 1) // (workers or 1)) if workers else 1
 
 
 def make_executor(

@@ -24,8 +24,8 @@ from airfl.runs.batch import Folder, part_schema
 from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_text
-from airfl.runs.study import Batch, Plan, Study, make_plan, make_study
 from airfl.runs.tracking import Tracker, track
+from airfl.study import Batch, Plan, Study, make_plan, make_study
 
 PLAN_FORMAT = "airfl-study/1"
 

@@ -21,7 +21,7 @@ from airfl.errors import InputError
 from airfl.runs.batch import Folder
 from airfl.runs.execute import Progress
 from airfl.runs.store import write_text
-from airfl.runs.study import Batch, Plan
+from airfl.study import Batch, Plan
 
 METRICS = tuple(field.name for field in fields(RoundRecord) if field.type == "float")
 

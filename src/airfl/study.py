@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -165,6 +166,18 @@ class Plan:
         """The configuration of a point."""
         return self.base.replace(self.points[point])
 
+    def describe(self) -> list[str]:
+        """What the study would do, in lines."""
+        lines = [
+            f"{self.study.name}: {len(self.points)} configurations, their schemes, {self.base.system.trials} trials: "
+            f"{self.num_cells} cells in {len(self.batches)} batches"
+        ]
+        for axis in self.study.axes:
+            values = list(dict.fromkeys(str(point[axis]) for point in self.points if axis in point))
+            shown = ", ".join(values[:8]) + (f", … ({len(values)} values)" if len(values) > 8 else "")
+            lines.append(f"  {axis}: {shown}")
+        return lines
+
     def cells_of(self, batch: Batch) -> int:
         """Cells of a batch."""
         return len(batch.trials) * sum(len(self.schemes(point)) for point in batch.points)
@@ -211,3 +224,8 @@ def _batches(points: list[int], trials: int, rows: int, first: int) -> Iterator[
             chosen = tuple(points[start : start + together])
             yield Batch(name, chosen, tuple(range(begin, min(begin + some, trials))))
             number += 1
+
+
+def threads_for(workers: int | None) -> int:
+    """Threads of each worker; part of the plan, since they change rounding."""
+    return max(1, (os.cpu_count() or 1) // (workers or 1)) if workers else 1
