@@ -42,6 +42,9 @@ from airfl.version import __version__
 
 Point = dict[str, Any]
 
+#: Keys of ``learning`` that act on what devices have trained: configurations that differ in them may train together.
+AFTER_TRAINING = ("clip_norm", "clip_factor", "domain_diameter", "server_step")
+
 
 class Study(BaseModel):
     """What a study file says."""
@@ -205,7 +208,8 @@ def make_plan(study: Study, threads: int = 1) -> Plan:
     groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
         config = base.replace(point)
-        alike = (config.system, config.learning, config.engine, config.scheme.selection, config.scheme.selection_keep)
+        training = config.learning.model_copy(update=dict.fromkeys(AFTER_TRAINING))
+        alike = (config.system, training, config.engine, config.scheme.selection, config.scheme.selection_keep)
         groups.setdefault(repr(alike), []).append(number)
     batches: list[Batch] = []
     for numbers in groups.values():

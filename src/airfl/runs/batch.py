@@ -135,7 +135,8 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     links: dict[str, Link] = {}
     simulations = {}
     for point, config in configs.items():
-        key = repr((config.channel, config.scheme.model_copy(update={"names": ()})))
+        clip = (config.learning.clip_norm, config.learning.clip_factor)
+        key = repr((config.channel, config.scheme.model_copy(update={"names": ()}), clip))
         if key not in links:
             links[key] = open_link(config, batch.trials)
         for scheme in config.scheme.names:

@@ -1,0 +1,189 @@
+"""The paper's sentences that can be tested: our number, the verdict, and the caveat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airfl.report.words import epsilon_text
+from airfl.runs.reproduce import Row
+
+Rows = Mapping[str, Sequence[Row]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, tested.
+
+    Attributes:
+        sentence: in our words.
+        verdict: holds, holds in part, does not hold, or not run.
+        found: our number.
+        caveat: what that means in plain terms.
+    """
+
+    sentence: str
+    verdict: str
+    found: str
+    caveat: str
+
+
+def judge(rows: Rows, notes: Mapping[str, Mapping[str, Any]], curves: Sequence[Row], variant: str) -> list[Claim]:
+    """Every claim from the rows of the figures; ``curves`` are those of Fig. 2 (accountant, diameter, rounds, ε)."""
+    own = {name: [row for row in found if row["variant"] == variant] for name, found in rows.items()}
+    return [
+        _stricter(own.get("fig5", [])),
+        _mimo_like_clipping(own.get("fig3", [])),
+        _gap_closes(own.get("fig5", [])),
+        _heterogeneous(own.get("fig3", []), own.get("fig4", [])),
+        _threshold(own.get("fig6", []), notes.get("fig6", {}), variant),
+        _converges(curves),
+        _no_artificial_noise(own.get("fig5", []), notes.get("fig5", {}), variant),
+    ]
+
+
+def _final(rows: Sequence[Row], scheme: str, budget: float | None = None) -> Row | None:
+    found = [r for r in rows if r["scheme"] == scheme and (budget is None or r["epsilon_tilde"] == budget)]
+    return max(found, key=lambda row: row["round"]) if found else None
+
+
+def _private(rows: Sequence[Row]) -> list[Row]:
+    return sorted((row for row in rows if row["scheme"] == "airfl-dp"), key=lambda row: row["epsilon_tilde"])
+
+
+def _slack(*rows: Row) -> float:
+    """What chance may do: half a point, or the spread over trials where that is more."""
+    return max(0.005, *(row["accuracy_high"] - row["accuracy_low"] for row in rows))
+
+
+def _stricter(rows: Sequence[Row]) -> Claim:
+    sentence = "Stricter privacy costs accuracy."
+    own = _private(rows)
+    if len(own) < 2:
+        return Claim(sentence, "not run", "", "")
+    drops = [a["accuracy_mean"] - b["accuracy_mean"] - _slack(a, b) for a, b in zip(own, own[1:], strict=False)]
+    first, last = own[0], own[-1]
+    holds = max(drops) <= 0 and last["accuracy_mean"] > first["accuracy_mean"]
+    found = (
+        f"{100 * first['accuracy_mean']:.1f} % at ε̃ = {first['epsilon_tilde']:g}, "
+        f"{100 * last['accuracy_mean']:.1f} % at ε̃ = {last['epsilon_tilde']:g}"
+    )
+    spans = f"ε = {epsilon_text(first['epsilon'])} to {epsilon_text(last['epsilon'])} as booked"
+    exact = f"{epsilon_text(first['epsilon_exact'])} to {epsilon_text(last['epsilon_exact'])} by exact accounting"
+    return Claim(sentence, "holds" if holds else "does not hold", found, f"That is {spans}, {exact}.")
+
+
+def _mimo_like_clipping(rows: Sequence[Row]) -> Claim:
+    sentence = "AirFL-MIMO is as good as FL with clipping over a perfect channel."
+    mimo, clip = _final(rows, "airfl-mimo"), _final(rows, "fedavg-clip")
+    if mimo is None or clip is None:
+        return Claim(sentence, "not run", "", "")
+    gap = mimo["accuracy_mean"] - clip["accuracy_mean"]
+    verdict = "holds" if abs(gap) <= _slack(mimo, clip) else "does not hold"
+    return Claim(
+        sentence,
+        verdict,
+        f"{100 * mimo['accuracy_mean']:.2f} % against {100 * clip['accuracy_mean']:.2f} %",
+        f"AirFL-MIMO promises no privacy: ε = {epsilon_text(mimo['epsilon_exact'])}.",
+    )
+
+
+def _gap_closes(rows: Sequence[Row]) -> Claim:
+    sentence = "The gap to AirFL-MIMO closes as the budget grows: privacy for free at ε̃ = 0.13."
+    own, mimo, at = _private(rows), _final(rows, "airfl-mimo"), _final(rows, "airfl-dp", 0.13)
+    if len(own) < 2 or mimo is None or at is None:
+        return Claim(sentence, "not run", "", "")
+    gaps = [mimo["accuracy_mean"] - row["accuracy_mean"] for row in (own[0], at, own[-1])]
+    closes, free = gaps[0] > gaps[1] > gaps[2] - 0.005, gaps[1] <= _slack(mimo, at)
+    verdict = "holds" if closes and free else ("holds in part" if closes else "does not hold")
+    names = [f"ε̃ = {row['epsilon_tilde']:g}" for row in (own[0], at, own[-1])]
+    found = ", ".join(f"{100 * gap:.1f} points at {name}" for gap, name in zip(gaps, names, strict=True))
+    price = "" if free else f" It is not free there: {100 * gaps[1]:.1f} points are left."
+    strength = f"ε̃ = 0.13 is ε = {epsilon_text(at['epsilon'])} as booked, {epsilon_text(at['epsilon_exact'])} exactly"
+    return Claim(sentence, verdict, found, f"{strength}: no meaningful protection.{price}")
+
+
+def _heterogeneous(same: Sequence[Row], skewed: Sequence[Row]) -> Claim:
+    sentence = "With two classes per device accuracy is a little lower."
+    pairs = []
+    for scheme in ("fedavg", "fedavg-clip", "airfl-mimo"):
+        one, two = _final(same, scheme), _final(skewed, scheme)
+        if one is not None and two is not None:
+            pairs.append((scheme, one["accuracy_mean"] - two["accuracy_mean"]))
+    for row in _private([r for r in same if r["round"] == max(x["round"] for x in same)]):
+        two = _final(skewed, "airfl-dp", row["epsilon_tilde"])
+        if two is not None:
+            pairs.append((f"airfl-dp {row['epsilon_tilde']:g}", row["accuracy_mean"] - two["accuracy_mean"]))
+    if not pairs:
+        return Claim(sentence, "not run", "", "")
+    lost = [value for _, value in pairs]
+    lower, little = min(lost) > 0, max(lost) <= 0.05
+    verdict = "holds" if lower and little else ("holds in part" if lower else "does not hold")
+    most, least = max(pairs, key=lambda p: p[1]), min(pairs, key=lambda p: p[1])
+    found = f"{100 * least[1]:.1f} points lower ({least[0]}) to {100 * most[1]:.1f} ({most[0]})"
+    caveat = "" if little else "More than a little: above 5 points."
+    return Claim(sentence, verdict, found, caveat or "Five points is what we call a little.")
+
+
+def _threshold(rows: Sequence[Row], notes: Mapping[str, Any], variant: str) -> Claim:
+    sentence = "Below a threshold of SNR AirFL-DP equals AirFL-MIMO; above it, it is poorer."
+    if not rows or "snr_threshold_db" not in notes or variant not in notes["snr_threshold_db"]:
+        return Claim(sentence, "not run", "", "")
+    import math
+
+    threshold, offset = notes["snr_threshold_db"][variant], notes["snr_of_one_watt_db"]
+    below, above = [], []
+    for power in sorted({row["power_w"] for row in rows}):
+        dp, mimo = (next(r for r in rows if r["scheme"] == s and r["power_w"] == power) for s in ("airfl-dp", "airfl-mimo"))
+        gap = mimo["accuracy_mean"] - dp["accuracy_mean"]
+        (below if 10 * math.log10(power) + offset < threshold else above).append((gap, _slack(dp, mimo)))
+    equal = all(abs(gap) <= 0.005 for gap, _ in below)
+    poorer = bool(above) and above[-1][0] > 0.005
+    verdict = "holds" if equal and poorer else ("holds in part" if equal or poorer else "does not hold")
+    found = (
+        f"threshold {threshold:.1f} dB; below it they differ by at most "
+        f"{100 * max((abs(g) for g, _ in below), default=0.0):.2f} points, at the top by {100 * above[-1][0]:.1f}"
+        if above
+        else f"threshold {threshold:.1f} dB, above every power that was run"
+    )
+    budget = next((row for row in rows if row["scheme"] == "airfl-dp"), None)
+    strength = f"That is the perk for ε = {epsilon_text(budget['epsilon'] if budget else None)}"
+    return Claim(sentence, verdict, found, f"{strength}, at −60 dB and below: a link where little is heard.")
+
+
+def _converges(curves: Sequence[Row]) -> Claim:
+    sentence = "The privacy loss converges: it stops growing with the number of rounds."
+    lines: dict[float, list[Row]] = {}
+    for row in curves:
+        if row["accountant"] == "convergent" and row["diameter"] is not None:
+            lines.setdefault(row["diameter"], []).append(row)
+    if not lines:
+        return Claim(sentence, "not run", "", "")
+    plain = {row["rounds"]: row["epsilon"] for row in curves if row["accountant"] == "gaussian"}
+    parts, flat = [], []
+    for diameter, own in sorted(lines.items()):
+        own.sort(key=lambda row: row["rounds"])
+        flat.append(own[-1]["epsilon"] <= 1.001 * own[-4]["epsilon"])
+        parts.append(f"D = {diameter:g}: ε ≤ {epsilon_text(own[-1]['epsilon'])}")
+    last = max(plain)
+    found = "; ".join(parts) + f" for {last:,.0f} rounds, where composition gives {epsilon_text(plain[last])}"
+    verdict = "holds" if all(flat) else ("holds in part" if any(flat) else "does not hold")
+    caveat = (
+        "Only when the run projects on a domain of diameter D and the loss is L-smooth (L = 1 assumed), and only for "
+        "who sees the final model alone."
+    )
+    return Claim(sentence, verdict, found, caveat)
+
+
+def _no_artificial_noise(rows: Sequence[Row], notes: Mapping[str, Any], variant: str) -> Claim:
+    sentence = "No artificial noise is ever needed."
+    own = _private(rows)
+    backoff = notes.get("power_backoff_db", {}).get(variant)
+    if not own or backoff is None:
+        return Claim(sentence, "not run", "", "")
+    found = f"{len(own)} budgets from ε = {epsilon_text(own[0]['epsilon'])} on were met with receiver noise alone"
+    caveat = f"Devices hold {backoff:.0f} dB of their power back instead, so the link is made worse on purpose."
+    return Claim(sentence, "holds", found, caveat)
+
+

@@ -1,0 +1,193 @@
+"""The paper's figures from their rows, in its style: print-ready, with bands over trials, readable in black and white."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+
+from airfl.report.figures import RC, STYLES, _write
+from airfl.report.words import number
+from airfl.runs.reproduce import VARIANTS, Row
+from airfl.schemes import SCHEMES
+
+#: Published by the authors: final accuracy, i.i.d., mean over 10 trials (2.5 and 97.5 percentiles). ε̃, mean, low, high.
+PUBLISHED_DP = (
+    (0.0375, 0.75264, 0.74112, 0.76552),
+    (0.1, 0.85518, 0.84902, 0.86232),
+    (0.16, 0.87273, 0.86890, 0.87730),
+    (0.28, 0.88225, 0.88002, 0.88464),
+)
+PUBLISHED = {"airfl-mimo": 0.89113, "fedavg-clip": 0.89094, "fedavg": 0.89514}
+
+#: One colour, dash pattern and marker per budget, light to dark with ε̃.
+_BUDGETS: tuple[dict[str, Any], ...] = (
+    {"color": "#F0A889", "linestyle": (0, (1, 1)), "marker": "v"},
+    {"color": "#E8875B", "linestyle": (0, (3, 1.5)), "marker": "<"},
+    {"color": "#D55E00", "linestyle": (0, (5, 1.5)), "marker": "D"},
+    {"color": "#A34800", "linestyle": (0, (6, 1.5, 1, 1.5)), "marker": ">"},
+    {"color": "#6B2F00", "linestyle": "-", "marker": "X"},
+)
+_VARIANT: dict[str, dict[str, Any]] = {
+    "authors": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
+    "airfl": {"color": "#0072B2", "linestyle": (0, (5, 2)), "marker": "o"},
+}
+_VARIANT_TITLE = {"authors": "as published", "airfl": "airfl's design, exact ε"}
+
+Rows = Sequence[Row]
+
+
+def draw_paper_figure(name: str, rows: Rows, notes: Mapping[str, Any], folder: Path) -> list[str]:
+    """Draw a figure that has rows; returns the names of its files without suffix."""
+    if not rows:
+        return []
+    if name in ("fig3", "fig4"):
+        drawn = []
+        for variant in VARIANTS:
+            own = [row for row in rows if row["variant"] == variant]
+            if own:
+                drawn.append(name if variant == "authors" else f"{name}-{variant}")
+                _draw(folder, drawn[-1], 2, lambda axes, own=own: _rounds(axes, own))  # type: ignore[misc]
+        return drawn
+    panels: dict[str, Callable[[Sequence[Axes]], None]] = {
+        "fig5": lambda axes: _budget(axes[0], rows, notes),
+        "fig6": lambda axes: _power(axes[0], rows, notes),
+        "clip": lambda axes: _along(axes[0], rows, "clip_factor", 1e3, "clip factor k, c² = k·10⁻³·d"),
+        "domain": lambda axes: _along(axes[0], rows, "domain_diameter", 1.0, "diameter D of the enforced domain", True),
+    }
+    _draw(folder, name, 1, panels[name])
+    return [name]
+
+
+def _draw(folder: Path, name: str, panels: int, fill: Callable[[Sequence[Axes]], None]) -> None:
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(5.0 * panels, 3.8))
+        FigureCanvasAgg(figure)
+        axes = [figure.add_subplot(1, panels, index + 1) for index in range(panels)]
+        fill(axes)
+        _write(figure, folder, name)
+
+
+def _rounds(axes: Sequence[Axes], rows: Rows) -> None:
+    """Accuracy and training loss against rounds, a line per scheme and budget."""
+    lines: dict[tuple[str, float | None], list[Row]] = {}
+    for row in rows:
+        lines.setdefault((row["scheme"], row["epsilon_tilde"]), []).append(row)
+    budgets = sorted({key[1] for key in lines if key[0] == "airfl-dp" and key[1] is not None})
+    for (scheme, budget), own in lines.items():
+        style = _BUDGETS[budgets.index(budget) % len(_BUDGETS)] if scheme == "airfl-dp" and budget else STYLES[scheme]
+        label = SCHEMES[scheme].title + ("" if budget is None else f", ε̃ = {budget:g}")
+        x = [row["round"] for row in own]
+        shared = {"label": label, "markevery": max(1, len(x) // 8), "markersize": 3.5, "linewidth": 1.3, **style}
+        axes[0].plot(x, [row["accuracy_mean"] for row in own], **shared)
+        low, high = ([row[key] for row in own] for key in ("accuracy_low", "accuracy_high"))
+        axes[0].fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
+        axes[1].plot(x, [row["loss_mean"] for row in own], **shared)
+    for panel, title in zip(axes, ("(a) test accuracy", "(b) training loss"), strict=True):
+        panel.set_xlabel("round")
+        panel.set_title(title, fontsize=10)
+    axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    final = min(own[-1]["accuracy_mean"] for own in lines.values())
+    axes[0].set_ylim(bottom=max(0.0, final - 0.35))
+    axes[0].legend(fontsize=7.5, loc="lower right")
+    losses = sorted(row["loss_mean"] for row in rows)
+    axes[1].set_ylim(0.0, 1.15 * losses[int(0.97 * (len(losses) - 1))])
+
+
+def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
+    """Accuracy against ε̃; the plain ε on top; authors' runs a second time where their exact ε is."""
+    root = math.sqrt(notes["dim"])
+    for variant, own in _by_variant(rows, "airfl-dp").items():
+        own.sort(key=lambda row: row["epsilon_tilde"])
+        _band(axes, [row["epsilon_tilde"] for row in own], own, f"AirFL-DP, {_VARIANT_TITLE[variant]}", variant)
+        exact = [row for row in own if row["epsilon_exact"] is not None]
+        if variant == "authors" and exact:
+            where = [row["epsilon_exact"] / root for row in exact]
+            heights = [row["accuracy_mean"] for row in exact]
+            label = "the same runs at their exact ε"
+            axes.plot(where, heights, color="#A34800", linestyle=(0, (1, 1.2)), linewidth=1.4, label=label)
+    base = next((v for v in VARIANTS if any(r["variant"] == v and r["scheme"] == "fedavg" for r in rows)), None)
+    for scheme in ("fedavg", "fedavg-clip", "airfl-mimo"):
+        found = [row for row in rows if row["scheme"] == scheme and row["variant"] == base]
+        if found:
+            style = {key: STYLES[scheme][key] for key in ("color", "linestyle")}
+            axes.axhline(found[0]["accuracy_mean"], label=SCHEMES[scheme].title, linewidth=1.1, **style)
+    if notes["dim"] == 582_026:  # the published model
+        x, mean, low, high = zip(*PUBLISHED_DP, strict=True)
+        bars = [[m - b for m, b in zip(mean, low, strict=True)], [t - m for m, t in zip(mean, high, strict=True)]]
+        look = {"color": "#000000", "markerfacecolor": "none", "markersize": 8, "capsize": 3, "linewidth": 0.9}
+        axes.errorbar(x, mean, bars, fmt="s", label="published by the authors", **look)
+    largest = max(row["epsilon_tilde"] or 0.0 for row in rows)
+    axes.set_xlim(0.0, 1.05 * largest)
+    axes.set_xlabel("privacy budget ε̃ = ε/√d")
+    top = axes.secondary_xaxis("top", functions=(lambda e: e * root, lambda e: e / root))
+    top.set_xlabel(f"plain ε at δ = 1e-5 (d = {notes['dim']:,})", fontsize=9)
+    _percent(axes)
+    axes.legend(fontsize=7.5, loc="lower right")
+
+
+def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
+    """Accuracy against worst-case SNR, with the threshold of the perk."""
+    offset = notes["snr_of_one_watt_db"]
+    for scheme, marker, dash in (("airfl-mimo", "^", "-"), ("airfl-dp", "D", (0, (3, 1.5)))):
+        for variant, own in _by_variant(rows, scheme).items():
+            own.sort(key=lambda row: row["power_w"])
+            snr = [10.0 * math.log10(row["power_w"]) + offset for row in own]
+            look = {"marker": marker, "linestyle": dash}
+            if variant == "airfl":
+                look["markerfacecolor"] = "none"
+            _band(axes, snr, own, f"{SCHEMES[scheme].title}, {_VARIANT_TITLE[variant]}", variant, look)
+    for variant, threshold in notes.get("snr_threshold_db", {}).items():
+        color = _VARIANT[variant]["color"]
+        axes.axvline(threshold, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
+        axes.annotate(
+            f"perk up to\n{threshold:.1f} dB", (threshold, 0.02), xycoords=("data", "axes fraction"), fontsize=7.5,
+            color=color, ha="left" if variant == "authors" else "right", xytext=(3 if variant == "authors" else -3, 0),
+            textcoords="offset points",
+        )  # fmt: skip
+    axes.set_xlabel("worst-case SNR P·Λ_min/σ² per antenna, dB (device at the cell edge)")
+    _percent(axes)
+    axes.legend(fontsize=7.5, loc="lower right", bbox_to_anchor=(1.0, 0.13))
+
+
+def _along(axes: Axes, rows: Rows, column: str, unit: float, label: str, log: bool = False) -> None:
+    for variant, own in _by_variant(rows, "airfl-dp").items():
+        own.sort(key=lambda row: row[column])
+        budget = own[0]["epsilon_tilde"]
+        title = f"AirFL-DP at ε̃ = {budget:g}, {_VARIANT_TITLE[variant]}"
+        _band(axes, [unit * row[column] for row in own], own, title, variant)
+    if log:
+        values = sorted({unit * row[column] for row in rows})
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.set_xlabel(label)
+    _percent(axes)
+    axes.legend(fontsize=8)
+
+
+def _by_variant(rows: Rows, scheme: str) -> dict[str, list[Row]]:
+    found = {v: [row for row in rows if row["variant"] == v and row["scheme"] == scheme] for v in VARIANTS}
+    return {variant: own for variant, own in found.items() if own}
+
+
+def _band(
+    axes: Axes, x: Sequence[float], own: Rows, label: str, variant: str, look: Mapping[str, Any] | None = None
+) -> None:
+    style = {**_VARIANT[variant], **(look or {})}
+    axes.plot(x, [row["accuracy_mean"] for row in own], label=label, **style)
+    low, high = ([row[key] for row in own] for key in ("accuracy_low", "accuracy_high"))
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _percent(axes: Axes) -> None:
+    axes.set_ylabel("test accuracy")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
