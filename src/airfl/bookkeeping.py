@@ -131,8 +131,14 @@ def record_round(
     watch: Watch,
     sent: Transmission | None,
     tested: tuple[np.ndarray, np.ndarray] | None,
+    trained: np.ndarray | None = None,
 ) -> list[RoundRecord]:
-    """The rows of round t, one per trial; ``tested`` is accuracy and loss where the round was evaluated."""
+    """The rows of round t, one per trial.
+
+    Args:
+        tested: accuracy and loss where the round was evaluated.
+        trained: the new models' loss on all training samples; None: the mean over the local steps stands for it.
+    """
     noise_var, heard = plan.noise_var, torch.from_numpy(plan.active_in(t) >= 0)
     rounds = config.system.rounds
     # Composing with sampling credit takes seconds: then a tenth of the rounds is accounted for, and the last.
@@ -147,7 +153,7 @@ def record_round(
                 round=t + 1,
                 accuracy=math.nan if tested is None else float(tested[0][row]),
                 loss=math.nan if tested is None else float(tested[1][row]),
-                train_loss=float(watch.losses[row][heard[row]].mean()),
+                train_loss=float(watch.losses[row][heard[row]].mean() if trained is None else trained[row]),
                 epsilon=math.nan if skipped else plan.promise.spent(ledgers[row]),
                 noise_var=float(noise_var[row, t]),
                 combiner_norm=math.nan if plan.norm is None else float(plan.norm[row, t]),

@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -293,7 +294,7 @@ def sweep(
     with runs.locked(target):
         plan, folder = runs.open_folder(found, text, target, resume=resume, threads=threads)
         trackers = runs.make_trackers(track or [], folder.path)
-        with SweepProgress(plan) as progress:
+        with SweepProgress() as progress:
             standing, interrupted = runs.run_sweep(plan, folder, runner, progress.hear, trackers)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)
     if interrupted:
@@ -327,6 +328,47 @@ def report(
     plan, where = runs.find_plan(folder)
     rows = runs.summarise(plan, where)
     print(json.dumps({"rows": rows})) if as_json else print_study(plan, rows)
+
+
+@app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="fig2 to fig6, clip, domain, table1, or all.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="full, half or smoke (minutes on two cores).")] = "full",
+    trials: Annotated[int | None, typer.Option(help="Number of trials; default: each study's own.")] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="authors or airfl; default: both.")] = None,
+    out: Annotated[str, typer.Option(help="Output folder; a second call goes on where the first stopped.")] = "paper",
+    from_results: Annotated[
+        bool, typer.Option("--from-results", help="Redraw from the committed results, without training.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    executor: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Batches at a time.")] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster that runs already.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The paper's figures and claims: data, figures, and a verdict per claim."""
+    from airfl import runs
+    from airfl.report import reproduction
+    from airfl.report.console import print_reproduction
+    from airfl.study import threads_for
+
+    count = 1 if workers is None and executor == "local" else workers
+    options = {"variants": tuple(variant)} if variant else {}
+    wish = reproduction.Wish(
+        tuple(names or ["all"]), Path(out), scale=scale, trials=trials, threads=threads_for(count), **options
+    )
+    if from_results:
+        outcome = reproduction.show(wish)
+    else:
+        runner = runs.make_executor(executor, count, address, device)
+        outcome = reproduction.reproduce(wish, lambda: runner)
+    if outcome.interrupted:
+        _fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
+    print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_reproduction(outcome, wish.out)
+    if outcome.failed:
+        _fail(f"{outcome.failed} cells failed; the others are in {out}", EXIT_FAILED)
 
 
 @app.command()

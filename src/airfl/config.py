@@ -224,6 +224,10 @@ class Engine(Section):
     )
     compile: bool = Field(True, description="compiled kernels on a GPU; without, the first round starts sooner")
     eval_every: int = Field(1, ge=1, description="Test every k rounds, and after the last.")
+    train_loss: Literal["local", "global"] = Field(
+        "local",
+        description="local: mean over local steps; global: of the new model on all training samples, when tested",
+    )
 
 
 class Config(Section):

@@ -5,6 +5,7 @@ draw -> design -> train -> clip -> air -> update -> ledger, for all trials of a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,7 +89,11 @@ class Simulation:
         after, done = step.after, step.after.round
         due = done == self.config.system.rounds or done % self.config.engine.eval_every == 0
         tested = self.task.evaluate(after.models) if due else None
-        return after, record_round(self.config, self.plan, done - 1, after.ledgers, step.watch, step.sent, tested)
+        trained = None
+        if self.config.engine.train_loss == "global":
+            trained = self.task.evaluate(after.models, "train")[1] if due else np.full(len(after.models), math.nan)
+        rows = record_round(self.config, self.plan, done - 1, after.ledgers, step.watch, step.sent, tested, trained)
+        return after, rows
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
         """Run the rounds that are left, yielding after each. ``release`` comes before a final model is handed on."""

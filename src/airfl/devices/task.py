@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ class Task:
     inputs: torch.Tensor = field(repr=False)
     labels: torch.Tensor = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
-    _tests: dict[int, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+    _parts: dict[tuple[int, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def max_local_steps(self, index: int) -> int:
         """Q, the largest number of local SGD steps that any device of a trial takes in a round."""
@@ -64,28 +65,29 @@ class Task:
         padded = [np.pad(p, ((0, 0), (0, steps - p.shape[1]), (0, 0)), constant_values=-1) for p in made]
         return torch.from_numpy(np.stack(padded)).to(self.inputs.device)
 
-    def evaluate(self, models: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Accuracy and mean loss on the test samples of each trial, for models [trials, d]."""
+    def evaluate(self, models: torch.Tensor, part: Literal["test", "train"] = "test") -> tuple[np.ndarray, np.ndarray]:
+        """Accuracy and mean loss on the test or training samples of each trial, for models [trials, d]."""
         device = self.inputs.device
         rough = resolve_precision(self.config.engine.precision, device) != "float32"
         found = torch.zeros(len(models), 2, device=device, dtype=torch.float64)
         with torch.no_grad(), tf32_allowed(rough):
             for i, model in enumerate(models):
                 parameters = self.spec.unflatten(model)
-                for samples in self._test(i).split(EVAL_BATCH[device.type]):
+                for samples in self._samples(i, part).split(EVAL_BATCH[device.type]):
                     scores = functional_call(self.spec.module, parameters, (self.inputs[samples],))
                     found[i, 0] += (scores.argmax(dim=1) == self.labels[samples]).sum()
                     found[i, 1] += F.cross_entropy(scores, self.labels[samples], reduction="sum")
-        sizes = [len(partition.test) for partition in self.partitions]
+        sizes = [len(getattr(partition, part)) for partition in self.partitions]
         accuracy, loss = found.cpu().numpy().T / np.array(sizes)  # one transfer for all trials
         return accuracy, loss
 
-    def _test(self, index: int) -> torch.Tensor:
-        """Numbers of a trial's test samples, kept on the compute device."""
-        trial = self.trials[index]
-        if trial not in self._tests:
-            self._tests[trial] = torch.from_numpy(self.partitions[index].test).to(self.inputs.device)
-        return self._tests[trial]
+    def _samples(self, index: int, part: str) -> torch.Tensor:
+        """Numbers of a trial's test or training samples, kept on the compute device."""
+        key = (self.trials[index], part)
+        if key not in self._parts:
+            numbers: np.ndarray = getattr(self.partitions[index], part)
+            self._parts[key] = torch.from_numpy(numbers).to(self.inputs.device)
+        return self._parts[key]
 
     def _steps_per_epoch(self, size: int) -> int:
         learning = self.config.learning

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from airfl.report.words import epsilon_text
@@ -54,7 +56,7 @@ def _private(rows: Sequence[Row]) -> list[Row]:
 
 def _slack(*rows: Row) -> float:
     """What chance may do: half a point, or the spread over trials where that is more."""
-    return max(0.005, *(row["accuracy_high"] - row["accuracy_low"] for row in rows))
+    return max(0.005, *(float(row["accuracy_high"] - row["accuracy_low"]) for row in rows))
 
 
 def _stricter(rows: Sequence[Row]) -> Claim:
@@ -62,7 +64,7 @@ def _stricter(rows: Sequence[Row]) -> Claim:
     own = _private(rows)
     if len(own) < 2:
         return Claim(sentence, "not run", "", "")
-    drops = [a["accuracy_mean"] - b["accuracy_mean"] - _slack(a, b) for a, b in zip(own, own[1:], strict=False)]
+    drops = [a["accuracy_mean"] - b["accuracy_mean"] - _slack(a, b) for a, b in pairwise(own)]
     first, last = own[0], own[-1]
     holds = max(drops) <= 0 and last["accuracy_mean"] > first["accuracy_mean"]
     found = (
@@ -130,20 +132,21 @@ def _threshold(rows: Sequence[Row], notes: Mapping[str, Any], variant: str) -> C
     sentence = "Below a threshold of SNR AirFL-DP equals AirFL-MIMO; above it, it is poorer."
     if not rows or "snr_threshold_db" not in notes or variant not in notes["snr_threshold_db"]:
         return Claim(sentence, "not run", "", "")
-    import math
-
     threshold, offset = notes["snr_threshold_db"][variant], notes["snr_of_one_watt_db"]
-    below, above = [], []
+    below: list[float] = []
+    above: list[float] = []
     for power in sorted({row["power_w"] for row in rows}):
-        dp, mimo = (next(r for r in rows if r["scheme"] == s and r["power_w"] == power) for s in ("airfl-dp", "airfl-mimo"))
+        dp, mimo = (
+            next(r for r in rows if r["scheme"] == s and r["power_w"] == power) for s in ("airfl-dp", "airfl-mimo")
+        )
         gap = mimo["accuracy_mean"] - dp["accuracy_mean"]
-        (below if 10 * math.log10(power) + offset < threshold else above).append((gap, _slack(dp, mimo)))
-    equal = all(abs(gap) <= 0.005 for gap, _ in below)
-    poorer = bool(above) and above[-1][0] > 0.005
+        (below if 10 * math.log10(power) + offset < threshold else above).append(gap)
+    equal = all(abs(gap) <= 0.005 for gap in below)
+    poorer = bool(above) and above[-1] > 0.005
     verdict = "holds" if equal and poorer else ("holds in part" if equal or poorer else "does not hold")
     found = (
         f"threshold {threshold:.1f} dB; below it they differ by at most "
-        f"{100 * max((abs(g) for g, _ in below), default=0.0):.2f} points, at the top by {100 * above[-1][0]:.1f}"
+        f"{100 * max((abs(gap) for gap in below), default=0.0):.2f} points, at the top by {100 * above[-1]:.1f}"
         if above
         else f"threshold {threshold:.1f} dB, above every power that was run"
     )
@@ -185,5 +188,3 @@ def _no_artificial_noise(rows: Sequence[Row], notes: Mapping[str, Any], variant:
     found = f"{len(own)} budgets from ε = {epsilon_text(own[0]['epsilon'])} on were met with receiver noise alone"
     caveat = f"Devices hold {backoff:.0f} dB of their power back instead, so the link is made worse on purpose."
     return Claim(sentence, "holds", found, caveat)
-
-

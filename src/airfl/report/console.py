@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from rich import box
@@ -31,6 +31,9 @@ from airfl.runs import Audit, CombinerStudy, Result, Standing
 from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
 from airfl.study import Plan
+
+if TYPE_CHECKING:
+    from airfl.report.reproduction import Outcome
 
 
 class _Shown:
@@ -175,7 +178,7 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
 class SweepProgress(_Shown):
     """On standard error: cells that are over with the time left, and below them a line per batch at work."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, title: str = "cells") -> None:
         self._bar = Progress(
             TextColumn("{task.description:<12}"),
             BarColumn(bar_width=24),
@@ -187,13 +190,13 @@ class SweepProgress(_Shown):
             console=Console(file=sys.stderr),
             speed_estimate_period=3600.0,
         )
-        self._all = self._bar.add_task("cells", total=plan.num_cells, state="")
+        self._all = self._bar.add_task(title, total=None, state="")
         self._at_work: dict[str, TaskID] = {}
 
     def hear(self, event: Event | None, standing: Standing) -> None:
         """Where the study stands now."""
         if event is None:  # what was there already must not pass for speed
-            self._bar.reset(self._all, completed=round(standing.cells_over))
+            self._bar.reset(self._all, total=standing.plan.num_cells, completed=round(standing.cells_over))
         state = f"{standing.failed} failed" if standing.failed else ""
         self._bar.update(self._all, completed=standing.cells_over, state=state)
         for name, progress in standing.running.items():
@@ -240,6 +243,34 @@ def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             epsilon_text(row["epsilon_max"]),
         )
     Console().print(table)
+
+
+def print_reproduction(outcome: Outcome, folder: Path) -> None:
+    """The claims with their verdicts, Table I, and where the figures are."""
+    console = Console()
+    for variant, claims in outcome.claims.items():
+        table = Table(box=box.SIMPLE, title=f"claims, variant `{variant}`", title_justify="left")
+        for column in ("the paper says", "verdict", "what we find", "caveat"):
+            table.add_column(column)
+        for claim in claims:
+            table.add_row(claim.sentence, claim.verdict, claim.found, claim.caveat)
+        console.print(table)
+    if outcome.table1:
+        table = Table(box=box.SIMPLE, title="Table I on one common setting (ε̃ = 0.1, δ = 1e-5)", title_justify="left")
+        for column in ("work", "D", "proof", "converges", "ε, T = 50", "ε, T = 100,000"):
+            table.add_column(column, justify="right" if column[0] in "εD" else "left")
+        for row in outcome.table1:
+            table.add_row(
+                row["work"],
+                "–" if row["diameter"] is None else number(row["diameter"]),
+                "yes" if row["is_proof"] else "no",
+                "yes" if row["converges"] else "no",
+                epsilon_text(row["epsilon_50_rounds"]),
+                epsilon_text(row["epsilon_100000_rounds"]),
+            )
+        console.print(table)
+    print(f"Figures: {', '.join(f'{folder}/{name}.png' for name in outcome.files) or 'none'}")
+    print(f"Claims: {folder}/claims.md")
 
 
 def _bar() -> Progress:

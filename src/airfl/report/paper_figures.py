@@ -1,9 +1,10 @@
-"""The paper's figures from their rows, in its style: print-ready, with bands over trials, readable in black and white."""
+"""The paper's figures from their rows, in its style: print-ready, bands over trials, readable in black and white."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def draw_paper_figure(name: str, rows: Rows, notes: Mapping[str, Any], folder: P
             own = [row for row in rows if row["variant"] == variant]
             if own:
                 drawn.append(name if variant == "authors" else f"{name}-{variant}")
-                _draw(folder, drawn[-1], 2, lambda axes, own=own: _rounds(axes, own))  # type: ignore[misc]
+                _draw(folder, drawn[-1], 2, partial(_rounds, rows=own, loss=_loss_of(notes, variant)))
         return drawn
     panels: dict[str, Callable[[Sequence[Axes]], None]] = {
         "fig5": lambda axes: _budget(axes[0], rows, notes),
@@ -75,8 +76,14 @@ def _draw(folder: Path, name: str, panels: int, fill: Callable[[Sequence[Axes]],
         _write(figure, folder, name)
 
 
-def _rounds(axes: Sequence[Axes], rows: Rows) -> None:
-    """Accuracy and training loss against rounds, a line per scheme and budget."""
+def _loss_of(notes: Mapping[str, Any], variant: str) -> str:
+    """Which images the loss is of."""
+    own = [note["loss_mean"] for name, note in notes["studies"].items() if name.endswith(variant)]
+    return "training loss" if own[0].startswith("training") else "loss on test images"
+
+
+def _rounds(axes: Sequence[Axes], rows: Rows, loss: str) -> None:
+    """Accuracy and loss against rounds, a line per scheme and budget."""
     lines: dict[tuple[str, float | None], list[Row]] = {}
     for row in rows:
         lines.setdefault((row["scheme"], row["epsilon_tilde"]), []).append(row)
@@ -90,7 +97,7 @@ def _rounds(axes: Sequence[Axes], rows: Rows) -> None:
         low, high = ([row[key] for row in own] for key in ("accuracy_low", "accuracy_high"))
         axes[0].fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         axes[1].plot(x, [row["loss_mean"] for row in own], **shared)
-    for panel, title in zip(axes, ("(a) test accuracy", "(b) training loss"), strict=True):
+    for panel, title in zip(axes, ("(a) test accuracy", f"(b) {loss}"), strict=True):
         panel.set_xlabel("round")
         panel.set_title(title, fontsize=10)
     axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -122,12 +129,19 @@ def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
     if notes["dim"] == 582_026:  # the published model
         x, mean, low, high = zip(*PUBLISHED_DP, strict=True)
         bars = [[m - b for m, b in zip(mean, low, strict=True)], [t - m for m, t in zip(mean, high, strict=True)]]
-        look = {"color": "#000000", "markerfacecolor": "none", "markersize": 8, "capsize": 3, "linewidth": 0.9}
+        look: dict[str, Any] = {
+            "color": "#000000",
+            "markerfacecolor": "none",
+            "markersize": 8,
+            "capsize": 3,
+            "linewidth": 0.9,
+        }
         axes.errorbar(x, mean, bars, fmt="s", label="published by the authors", **look)
     largest = max(row["epsilon_tilde"] or 0.0 for row in rows)
     axes.set_xlim(0.0, 1.05 * largest)
     axes.set_xlabel("privacy budget ε̃ = ε/√d")
-    top = axes.secondary_xaxis("top", functions=(lambda e: e * root, lambda e: e / root))
+    functions: Any = (lambda e: e * root, lambda e: e / root)
+    top = axes.secondary_xaxis("top", functions=functions)
     top.set_xlabel(f"plain ε at δ = 1e-5 (d = {notes['dim']:,})", fontsize=9)
     _percent(axes)
     axes.legend(fontsize=7.5, loc="lower right")

@@ -128,7 +128,8 @@ def run_study(
 
 def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> list[Row]:
     """One row per configuration, scheme and round, over trials; low and high are the 2.5 and 97.5 percentiles."""
-    columns = ["point", "scheme", "trial", "round", "accuracy", "train_loss", "epsilon", "noise_var"]
+    loss = "train_loss" if plan.base.engine.train_loss == "global" else "loss"
+    columns = ["point", "scheme", "trial", "round", "accuracy", loss, "epsilon", "noise_var"]
     cells: dict[tuple[int, str], dict[int, list[dict[str, Any]]]] = {}
     for record in pq.read_table(folder.path / "results.parquet", columns=columns).to_pylist():
         cells.setdefault((record["point"], record["scheme"]), {}).setdefault(record["trial"], []).append(record)
@@ -158,7 +159,7 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
                     "accuracy_mean": float(accuracy.mean()),
                     "accuracy_low": float(low),
                     "accuracy_high": float(high),
-                    "loss_mean": float(table["train_loss"][:, t].mean()),
+                    "loss_mean": float(table[loss][:, t].mean()),
                     "epsilon_exact": finite_or_none(exact(t)),
                 }
             )
@@ -190,6 +191,7 @@ def notes_of(plan: Plan, folder: Folder) -> dict[str, Any]:
         "cells": sum(len(receipt["cells"]) for receipt in receipts),
         "trials": plan.base.system.trials,
         "seed": plan.base.system.seed,
+        "loss_mean": f"{'training' if plan.base.engine.train_loss == 'global' else 'test'} images",
         **{key: first[key] for key in ("airfl", "torch", "device", "engine", "precision", "finished")},
     }
 
@@ -202,7 +204,8 @@ def link_notes(plan: Plan, dim: int, trials: int = 3) -> dict[str, float]:
     config = plan.base.replace({"scheme.names": ["airfl-dp"]})
     link = open_link(config, range(min(trials, config.system.trials)))
     radio = plan_rounds(config, SCHEMES["airfl-dp"], link, dim)
-    assert radio.norm is not None and radio.minimum is not None
+    assert radio.norm is not None
+    assert radio.minimum is not None
     perks = radio.perks()
     gain = link.weakest_path_gain(0) / link.noise_power
     return {

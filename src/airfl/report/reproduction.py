@@ -1,0 +1,217 @@
+"""Reproduce the paper: run or read what each figure needs, draw it, and judge the paper's claims."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airfl.errors import InputError
+from airfl.report.claims import Claim, judge
+from airfl.report.console import Steps, SweepProgress
+from airfl.report.figures import draw_privacy_curves
+from airfl.report.paper_figures import draw_paper_figure
+from airfl.runs.curves import Curve
+from airfl.runs.executors import Executor
+from airfl.runs.paper_curves import DELTA, comparison, curve_rows, paper_curves
+from airfl.runs.reproduce import (
+    FIGURES,
+    SCALES,
+    VARIANTS,
+    Row,
+    experiments_folder,
+    gather,
+    link_notes,
+    notes_of,
+    read_notes,
+    read_rows,
+    run_study,
+    write_notes,
+    write_rows,
+)
+from airfl.runs.store import write_text
+
+NAMES = ("fig2", *FIGURES, "table1")
+#: Of the curves over T, by scale.
+POINTS = {"full": 25, "half": 25, "smoke": 13}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be reproduced, and how.
+
+    Attributes:
+        names: figures and tables; ``all`` is every one.
+        variants: authors, airfl or both.
+        threads: of the process that trains, or of each worker.
+    """
+
+    names: tuple[str, ...]
+    out: Path
+    scale: str = "full"
+    trials: int | None = None
+    variants: tuple[str, ...] = VARIANTS
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in (*NAMES, "all"):
+                raise InputError(f"nothing named `{name}` can be reproduced; known: {', '.join(NAMES)}, all")
+        for variant in self.variants:
+            if variant not in VARIANTS:
+                raise InputError(f"no variant named `{variant}`; known: {', '.join(VARIANTS)}")
+        if self.scale not in SCALES:
+            raise InputError(f"no scale named `{self.scale}`; known: {', '.join(SCALES)}")
+        if self.trials is not None and self.trials < 1:
+            raise InputError(f"`trials` must be at least 1; got {self.trials}")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Every name once, in the paper's order."""
+        return tuple(name for name in NAMES if "all" in self.names or name in self.names)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was drawn, and what it says about the paper.
+
+    Attributes:
+        files: figures, without suffix.
+        claims: by variant.
+        table1: the computed comparison; empty if it was not asked for.
+        failed: cells that failed.
+        interrupted: stopped before the end; calling again goes on.
+    """
+
+    files: tuple[str, ...]
+    claims: dict[str, list[Claim]]
+    table1: tuple[Row, ...] = ()
+    failed: int = 0
+    interrupted: bool = False
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "figures": list(self.files),
+            "claims": {variant: [asdict(claim) for claim in found] for variant, found in self.claims.items()},
+            "table1": list(self.table1),
+            "failed": self.failed,
+        }
+
+
+def reproduce(wish: Wish, make_executor: Callable[[], Executor]) -> Outcome:
+    """Run what is needed, or what is left of it, and draw it into ``wish.out``."""
+    failed = 0
+    for name in wish.wanted:
+        if name not in FIGURES:
+            continue
+        rows: list[Row] = []
+        notes: dict[str, Any] = {"scale": wish.scale, "studies": {}}
+        for variant in wish.variants:
+            for study in FIGURES[name].studies:
+                with SweepProgress(f"{study}-{variant}") as progress:
+                    plan, folder, standing, interrupted = run_study(
+                        study,
+                        variant,
+                        wish.out,
+                        lambda plan, shown=progress: (make_executor(), shown.hear),  # type: ignore[misc]
+                        scale=wish.scale,
+                        trials=wish.trials,
+                        threads=wish.threads,
+                    )
+                if interrupted:
+                    return Outcome((), {}, interrupted=True)
+                failed += standing.failed
+                rows += gather(plan, folder, variant, every_round=FIGURES[name].every_round)
+                _note(notes, plan, folder, variant)
+        write_rows(rows, wish.out, name)
+        write_notes(notes, wish.out, name)
+    if {"fig2", "table1"} & set(wish.wanted):
+        points = POINTS[wish.scale]
+        with Steps("fig2", points) as steps:
+            curves = curve_rows(paper_curves(points, steps.advance))
+        _write_table(curves, wish.out / "fig2.csv")
+    return show(wish, wish.out, failed)
+
+
+def _note(notes: dict[str, Any], plan: Any, folder: Any, variant: str) -> None:
+    own = notes_of(plan, folder)
+    notes["studies"][own.pop("study")] = own
+    notes["dim"] = own["dim"]
+    radio = link_notes(plan, own["dim"])
+    notes["snr_of_one_watt_db"] = radio["snr_of_one_watt_db"]
+    for key in ("snr_threshold_db", "power_backoff_db"):
+        notes.setdefault(key, {})[variant] = radio[key]
+
+
+def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
+    """Draw figures and judge claims from rows that lie in a folder; default: the committed results."""
+    source = source or experiments_folder() / "results"
+    rows = {name: [r for r in read_rows(source / f"{name}.csv") if r["variant"] in wish.variants] for name in FIGURES}
+    notes = {name: read_notes(source / f"{name}.json") for name in FIGURES}
+    curves = _read_curves(source / "fig2.csv")
+    files: list[str] = []
+    for name in wish.wanted:
+        if name == "fig2" and curves:
+            draw_privacy_curves(_as_curves(curves), DELTA, wish.out, "fig2")
+            files.append("fig2")
+        if name in FIGURES and notes[name]:
+            files += draw_paper_figure(name, rows[name], notes[name], wish.out)
+    table1 = tuple(comparison(curves)) if curves and "table1" in wish.wanted else ()
+    if table1:
+        _write_table(table1, wish.out / "table1.csv")
+    claims = {v: judge(rows, notes, curves, v) for v in wish.variants}
+    outcome = Outcome(tuple(files), claims, table1, failed)
+    wish.out.mkdir(parents=True, exist_ok=True)
+    write_text(wish.out / "claims.json", json.dumps(outcome.summary["claims"], indent=1, ensure_ascii=False) + "\n")
+    write_text(wish.out / "claims.md", claims_markdown(claims))
+    return outcome
+
+
+def claims_markdown(claims: dict[str, list[Claim]]) -> str:
+    """The claims as a table for people."""
+    lines = ["| the paper says | variant | verdict | what we find | caveat |", "| --- | --- | --- | --- | --- |"]
+    for number in range(max((len(found) for found in claims.values()), default=0)):
+        for variant, found in claims.items():
+            claim = found[number]
+            lines.append(f"| {claim.sentence} | {variant} | {claim.verdict} | {claim.found} | {claim.caveat} |")
+    return "\n".join(lines) + "\n"
+
+
+def _write_table(rows: Sequence[Row], path: Path) -> None:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, buffer.getvalue())
+
+
+def _read_curves(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {
+                "accountant": row["accountant"],
+                "diameter": float(row["diameter"]) if row["diameter"] else None,
+                "rounds": int(row["rounds"]),
+                "epsilon": float(row["epsilon"]),
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def _as_curves(rows: Sequence[Row]) -> list[Curve]:
+    lines: dict[tuple[str, float | None], list[Row]] = {}
+    for row in rows:
+        lines.setdefault((row["accountant"], row["diameter"]), []).append(row)
+    return [
+        Curve(name, diameter, tuple(r["rounds"] for r in own), tuple(r["epsilon"] for r in own))
+        for (name, diameter), own in lines.items()
+    ]
