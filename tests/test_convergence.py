@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import csv
 import dataclasses
+import json
 import math
 
 import mpmath
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from experiments.convergence import RESULTS, full_gradient, shards_of
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.func import functional_call
 
 import airfl
 from airfl import ConvergenceBound
 from airfl.air import Reception
 from airfl.devices import clip, load_samples, open_task
 from airfl.devices.engine import UpdateBlock
+from airfl.report.convergence_figure import GradientTrace, draw_convergence, running_mean
 from airfl.simulate import open_simulation
 
 sizes = st.floats(1e-3, 1e3)
@@ -236,3 +242,53 @@ def test_arrays_are_taken_and_kept_as_plain_numbers():
     bound = ConvergenceBound(**{**PAPER, "combiner_norm2": np.ones(3), "misalignment": np.zeros(3), "dim": np.int64(5)})
     assert bound.combiner_norm2 == (1.0, 1.0, 1.0)
     assert bound == ConvergenceBound(**{**PAPER, "combiner_norm2": [1, 1, 1], "misalignment": [0, 0, 0], "dim": 5})
+
+
+def test_gradient_and_curvature_of_the_experiment(tiny):
+    """∇f is the mean of the devices' gradients, and tr ∇²f is that of the whole Hessian."""
+    config = tiny.replace({"learning.partition": "dirichlet", "system.num_devices": 4, "system.trials": 1})
+    task = open_task(config, [0], load_samples(config, torch.device("cpu")))
+    model = 0.3 * torch.randn(task.spec.dim, generator=torch.Generator().manual_seed(5))
+    loss, gradient, trace = full_gradient(task, shards_of(task, 0), model)
+
+    def mean_loss(theta):
+        parameters = task.spec.unflatten(theta)
+        total = torch.zeros(())
+        for device in range(4):
+            mine = torch.from_numpy(task.partitions[0].of(device))
+            scores = functional_call(task.spec.module, parameters, (task.inputs[mine],))
+            total = total + F.cross_entropy(scores, task.labels[mine]) / 4
+        return total
+
+    assert loss == pytest.approx(float(mean_loss(model)), rel=1e-5)
+    assert torch.allclose(gradient.float(), torch.func.grad(mean_loss)(model), atol=1e-5)
+    hessian = torch.autograd.functional.hessian(mean_loss, model)
+    assert trace == pytest.approx(float(hessian.diagonal().sum()), rel=1e-4)
+    largest = float(shards_of(task, 0).length2.max()) / 2
+    assert float(torch.linalg.eigvalsh(hessian.double())[-1]) <= largest  # the experiment's L
+
+
+def test_figure_with_and_without_curvature(tmp_path):
+    values = np.geomspace(1.0, 0.1, 12).reshape(2, 6)
+    assert running_mean(values)[:, 2] == pytest.approx(values[:, :3].mean(axis=1))
+    traces = [GradientTrace("one", values, 3 * values, values / 9), GradientTrace("two", values[:1], values[:1])]
+    draw_convergence(traces, tmp_path / "new", "both")
+    assert (tmp_path / "new" / "both.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "new" / "both.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_committed_results_say_what_the_docs_say():
+    cases = json.loads((RESULTS / "convergence.json").read_text(encoding="utf-8"))["cases"]
+    with (RESULTS / "convergence.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for case in cases:
+        budget = "" if case["epsilon"] is None else f"{case['epsilon']:g}"
+        mine = [row for row in rows if (row["scheme"], row["epsilon"]) == (case["scheme"], budget)]
+        assert float(mine[-1]["gradient_norm2_running"]) == pytest.approx(case["measured"], rel=1e-4)
+        assert float(mine[-1]["noise_term_running"]) == pytest.approx(case["terms"]["estimation"], rel=1e-4)
+        assert case["constants"]["step_product"] < 1.0
+        assert case["measured"] < case["terms"]["lipschitz"]
+    quiet, *private = cases
+    for case in private:  # about half the term with the mean curvature is what the noise adds
+        added = case["measured_last_100"] - quiet["measured_last_100"]
+        assert 0.4 < added / case["curvature_noise_term_last_100"] < 0.8
