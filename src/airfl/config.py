@@ -78,8 +78,10 @@ class Learning(Section):
 
     dataset: str = Field("fashion-mnist", description="fashion-mnist, idx, digits, or package.module:callable")
     data_dir: str | None = Field(None, description="Folder with the four IDX files; default: cache, then system.")
-    split: Literal["pooled", "standard"] = Field(
-        "standard", description="pooled: all images, split on each device; standard: the data set's own test part"
+    split: Literal["pooled", "standard", "validation"] = Field(
+        "standard",
+        description="pooled: all images, split on each device; standard: the data set's own test part; validation: "
+        "a sixth of its training part is tested on in place of that, to tune with",
     )
     test_fraction: float = Field(0.25, gt=0, lt=1, description="Held-out part on each device when split = pooled.")
     partition: Literal["iid", "classes", "dirichlet"] = "iid"
@@ -93,6 +95,10 @@ class Learning(Section):
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
     learning_rate: float = Field(0.005, gt=0, le=1e100, description="η, of the local steps")
     server_step: float = Field(1.0, gt=0, le=1e100, description="η_g")
+    server_momentum: float = Field(0.0, ge=0, lt=1, description="β of the server's heavy ball; free post-processing")
+    model_average: float = Field(
+        0.0, ge=0, lt=1, description="a of the running mean of models that is tested and released; 0: the last model"
+    )
     clip_norm: float | None = Field(None, ge=1e-12, le=1e12, description="c")
     clip_factor: float | None = Field(None, ge=1e-18, le=1e18, description="c² / d")
     domain_diameter: float | None = Field(
@@ -110,6 +116,11 @@ class Learning(Section):
         if self.samples_per_device is not None and self.partition != "iid":
             raise ValueError('`samples_per_device` goes with partition = "iid"')
         return self
+
+    @property
+    def plain_server(self) -> bool:
+        """Whether the server only steps, and releases the last model: what bounds with a hidden state count on."""
+        return self.server_momentum == 0.0 and self.model_average == 0.0
 
     def clip_norm_for(self, dim: int) -> float:
         """Return c for a model with ``dim`` parameters."""
@@ -261,6 +272,11 @@ class Config(Section):
             raise ValueError(
                 "accountant `convergent` needs an enforced domain and a stated smoothness; give "
                 "`learning.domain_diameter` and `privacy.smoothness`"
+            )
+        if self.privacy.accountant == "convergent" and not self.learning.plain_server:
+            raise ValueError(
+                "accountant `convergent` counts on plain server steps and on hidden models; set "
+                "`learning.server_momentum` = 0 and `learning.model_average` = 0"
             )
         if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
             raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")

@@ -99,7 +99,7 @@ def make_promise(
     """
     learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
     domain = None
-    if learning.domain_diameter is not None and local_steps:
+    if learning.domain_diameter is not None and local_steps and learning.plain_server:
         domain = Domain(
             learning.domain_diameter,
             privacy.smoothness,

@@ -34,6 +34,13 @@ class State:
     round: int
     models: torch.Tensor
     ledgers: tuple[Ledger, ...]
+    velocity: torch.Tensor | None = None
+    average: torch.Tensor | None = None
+
+    @property
+    def released(self) -> torch.Tensor:
+        """The models that are tested and handed on: the running mean, or the last ones."""
+        return self.models if self.average is None else self.average
 
 
 @dataclass(frozen=True)
@@ -88,10 +95,10 @@ class Simulation:
         """Test where it is time to, and write down one row per trial."""
         after, done = step.after, step.after.round
         due = done == self.config.system.rounds or done % self.config.engine.eval_every == 0
-        tested = self.task.evaluate(after.models) if due else None
+        tested = self.task.evaluate(after.released) if due else None
         trained = None
         if self.config.engine.train_loss == "global":
-            trained = self.task.evaluate(after.models, "train")[1] if due else np.full(len(after.models), math.nan)
+            trained = self.task.evaluate(after.released, "train")[1] if due else np.full(len(after.models), math.nan)
         rows = record_round(self.config, self.plan, done - 1, after.ledgers, step.watch, step.sent, tested, trained)
         return after, rows
 
@@ -106,7 +113,7 @@ class Simulation:
         """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
         for ledger in state.ledgers:
             self.plan.promise.check(ledger)
-        return state.models
+        return state.released
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
         clipped, norms = clip(block.updates, self.plan.clip_norm)
@@ -117,15 +124,24 @@ class Simulation:
         self, state: State, estimate: torch.Tensor, reception: Reception, watch: Watch, sent: Transmission | None
     ) -> Step:
         """Update the models and book the round."""
-        t, plan = state.round, self.plan
-        models = self._project(state.models - update_factor(self.config, plan) * estimate)
+        t, plan, learning = state.round, self.plan, self.config.learning
+        velocity = average = None
+        step = estimate
+        if learning.server_momentum:
+            step = velocity = (
+                estimate if state.velocity is None else learning.server_momentum * state.velocity + estimate
+            )
+        models = self._project(state.models - update_factor(self.config, plan) * step)
+        if learning.model_average:  # an even mean of the first models, until the window is full
+            kept = min(learning.model_average, t / (t + 1))
+            average = models if state.average is None else kept * state.average + (1.0 - kept) * models
         # Booked before anything else can go wrong: what was sent was heard.
         spread = None
         if self.config.privacy.estimate_gradient_noise:
             spread = gradient_variance(plan, t, watch, estimate)
         events = book_round(self.config, plan, t, reception.gains, sent, self.task.max_local_steps, spread)
         ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
-        return Step(State(t + 1, models, ledgers), watch, sent)
+        return Step(State(t + 1, models, ledgers, velocity, average), watch, sent)
 
     def _project(self, models: torch.Tensor) -> torch.Tensor:
         """Π_D: onto the ball of diameter D around θ⁰, when a diameter is configured."""

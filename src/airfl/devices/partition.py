@@ -38,10 +38,12 @@ def make_partition(
 
     With ``split = "pooled"`` all samples are dealt and every device keeps ``test_fraction`` of its own for testing;
     accuracy is over all devices' test parts. With ``split = "standard"`` the training part is dealt and the test part
-    is the data set's own.
+    is the data set's own. With ``split = "validation"`` the last sixth of the training part is tested on, and the test
+    part is not touched.
     """
     pooled = learning.split == "pooled"
-    pool = np.arange(len(labels) if pooled else num_train)
+    kept = num_train - num_train // 6 if learning.split == "validation" else num_train
+    pool = np.arange(len(labels) if pooled else kept)
     needed = num_devices * (learning.samples_per_device or 1) * (2 if pooled and not learning.samples_per_device else 1)
     if needed > len(pool):
         raise InputError(
@@ -54,7 +56,7 @@ def make_partition(
         shards = _classes(labels, pool, num_devices, learning.classes_per_device, generator)
     else:
         shards = _dirichlet(labels, pool, num_devices, learning.dirichlet_alpha, generator)
-    test = np.arange(num_train, len(labels))
+    test = np.arange(kept, num_train if learning.split == "validation" else len(labels))
     if pooled:
         shards, test = _hold_out(shards, learning.test_fraction, generator)
     if min(len(shard) for shard in shards) == 0:

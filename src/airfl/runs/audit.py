@@ -148,7 +148,7 @@ def audit_run(
             louder = LOUD * simulation.plan.clip_norm * direction
             sent = louder if present else (-louder if config.neighbours == "replace" else 0.0 * louder)
             state = _play(simulation, {0: sent}, advance)
-            moved = (state.models - simulation.start) @ direction.to(state.models.device)
+            moved = (state.released - simulation.start) @ direction.to(state.models.device)
             scores[present].append(-moved.double().cpu().numpy())
             ledgers.extend(state.ledgers)
     worlds = {present: np.concatenate(parts) for present, parts in scores.items()}
@@ -198,7 +198,7 @@ def audit_one_run(
     # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
     quiet = replace(simulation, uplink=_Noiseless(simulation.uplink))
     others = _play(quiet, {j: 0.0 * directions[j] for j in range(count)}, advance)
-    moved = (state.models - others.models)[0].double().cpu()
+    moved = (state.released - others.released)[0].double().cpu()
     scores = -(directions.double() @ moved).numpy()
     mu = GaussianAccountant(state.ledgers[0], "add-remove").mu
     if math.isinf(mu):

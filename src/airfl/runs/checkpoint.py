@@ -35,7 +35,7 @@ def save_checkpoint(folder: Path, step: int, logs: Mapping[str, Log]) -> None:
     Models come first, the JSON that names their checksum last: a checkpoint exists once it is complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    models = save({key: _last(entry).models.cpu().contiguous() for key, entry in logs.items()})
+    models = save({name: value for key, entry in logs.items() for name, value in _tensors(key, _last(entry)).items()})
     entries = {key: _entry(entry) for key, entry in logs.items()}
     body = json.dumps({"step": step, "models": _digest(models), "entries": entries}, allow_nan=False)
     stem = folder / f"{step:06d}"
@@ -67,7 +67,13 @@ def _read(path: Path, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
     if _digest(raw) != content["models"] or set(content["entries"]) != set(simulations):
         raise CheckpointError("its models do not match")
     models = load(raw)
-    return {key: _log(content["entries"][key], models[key], simulation) for key, simulation in simulations.items()}
+    return {key: _log(content["entries"][key], key, models, simulation) for key, simulation in simulations.items()}
+
+
+def _tensors(key: str, state: State) -> dict[str, torch.Tensor]:
+    """What a state has of models, velocity and average, by name."""
+    named = {key: state.models, f"{key}/velocity": state.velocity, f"{key}/average": state.average}
+    return {name: value.cpu().contiguous() for name, value in named.items() if value is not None}
 
 
 def _entry(entry: Log) -> dict[str, Any]:
@@ -83,11 +89,15 @@ def _entry(entry: Log) -> dict[str, Any]:
     }
 
 
-def _log(entry: dict[str, Any], models: torch.Tensor, simulation: Simulation) -> Log:
+def _log(entry: dict[str, Any], key: str, tensors: Mapping[str, torch.Tensor], simulation: Simulation) -> Log:
+    device = simulation.start.device
+    velocity, average = tensors.get(f"{key}/velocity"), tensors.get(f"{key}/average")
     state = State(
         entry["round"],
-        models.to(simulation.start.device),
+        tensors[key].to(device),
         tuple(Ledger.from_mapping(ledger) for ledger in entry["ledgers"]),
+        None if velocity is None else velocity.to(device),
+        None if average is None else average.to(device),
     )
     found = Log([simulation])
     found.status, found.message, found.seconds = entry["status"], entry["message"], entry["seconds"]

@@ -55,7 +55,7 @@ class Log:
     def result(self) -> SchemeResult:
         """All batches of trials together."""
         plans = [simulation.plan for simulation in self.simulations]
-        models = torch.cat([state.models for state in self.states]).cpu() if self.status == "done" else None
+        models = torch.cat([state.released for state in self.states]).cpu() if self.status == "done" else None
         return SchemeResult(
             records=tuple(sorted(self.records, key=lambda row: (row.trial, row.round))),
             ledgers=tuple(ledger for state in self.states for ledger in state.ledgers),
