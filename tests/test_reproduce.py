@@ -132,7 +132,7 @@ def test_rows_have_the_promised_columns(small):
 def row(scheme, accuracy, **more):
     nothing = dict.fromkeys(studies.COLUMNS)
     band = {"accuracy_low": accuracy - 0.001, "accuracy_high": accuracy + 0.001, "accuracy_mean": accuracy}
-    return {**nothing, "variant": "authors", "scheme": scheme, "round": 50.0, **band, **more}
+    return {**nothing, "variant": "authors", "scheme": scheme, "round": 50.0, "trials": 10.0, **band, **more}
 
 
 def verdicts(rows, notes=None, curves=()):

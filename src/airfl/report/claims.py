@@ -31,13 +31,20 @@ class Claim:
     caveat: str
 
 
-def judge(rows: Rows, notes: Mapping[str, Mapping[str, Any]], curves: Sequence[Row], variant: str) -> list[Claim]:
-    """Every claim from the rows of the figures; ``curves`` are those of Fig. 2 (accountant, diameter, rounds, ε)."""
+def judge(
+    rows: Rows, notes: Mapping[str, Mapping[str, Any]], curves: Sequence[Row], variant: str, least: float = 0.005
+) -> list[Claim]:
+    """Every claim from the rows of the figures.
+
+    Args:
+        curves: of Fig. 2 (accountant, diameter, rounds, ε).
+        least: a difference of accuracies that means nothing, whatever the trials say.
+    """
     own = {name: [row for row in found if row["variant"] == variant] for name, found in rows.items()}
     return [
-        _stricter(own.get("fig5", [])),
-        _mimo_like_clipping(own.get("fig3", [])),
-        _gap_closes(own.get("fig5", [])),
+        _stricter(own.get("fig5", []), least),
+        _mimo_like_clipping(own.get("fig3", []), least),
+        _gap_closes(own.get("fig5", []), least),
         _heterogeneous(own.get("fig3", []), own.get("fig4", [])),
         _threshold(own.get("fig6", []), notes.get("fig6", {}), variant),
         _converges(curves),
@@ -54,17 +61,18 @@ def _private(rows: Sequence[Row]) -> list[Row]:
     return sorted((row for row in rows if row["scheme"] == "airfl-dp"), key=lambda row: row["epsilon_tilde"])
 
 
-def _slack(*rows: Row) -> float:
-    """What chance may do: half a point, or the spread over trials where that is more."""
-    return max(0.005, *(float(row["accuracy_high"] - row["accuracy_low"]) for row in rows))
+def _slack(least: float, *rows: Row) -> float:
+    """What chance may do to a mean: its spread over √trials, or ``least`` where that is more."""
+    spreads = [float((row["accuracy_high"] - row["accuracy_low"]) / row["trials"] ** 0.5) for row in rows]
+    return max(least, *spreads)
 
 
-def _stricter(rows: Sequence[Row]) -> Claim:
+def _stricter(rows: Sequence[Row], least: float) -> Claim:
     sentence = "Stricter privacy costs accuracy."
     own = _private(rows)
     if len(own) < 2:
         return Claim(sentence, "not run", "", "")
-    drops = [a["accuracy_mean"] - b["accuracy_mean"] - _slack(a, b) for a, b in pairwise(own)]
+    drops = [a["accuracy_mean"] - b["accuracy_mean"] - _slack(least, a, b) for a, b in pairwise(own)]
     first, last = own[0], own[-1]
     holds = max(drops) <= 0 and last["accuracy_mean"] > first["accuracy_mean"]
     found = (
@@ -76,13 +84,13 @@ def _stricter(rows: Sequence[Row]) -> Claim:
     return Claim(sentence, "holds" if holds else "does not hold", found, f"That is {spans}, {exact}.")
 
 
-def _mimo_like_clipping(rows: Sequence[Row]) -> Claim:
+def _mimo_like_clipping(rows: Sequence[Row], least: float) -> Claim:
     sentence = "AirFL-MIMO is as good as FL with clipping over a perfect channel."
     mimo, clip = _final(rows, "airfl-mimo"), _final(rows, "fedavg-clip")
     if mimo is None or clip is None:
         return Claim(sentence, "not run", "", "")
     gap = mimo["accuracy_mean"] - clip["accuracy_mean"]
-    verdict = "holds" if abs(gap) <= _slack(mimo, clip) else "does not hold"
+    verdict = "holds" if abs(gap) <= _slack(least, mimo, clip) else "does not hold"
     return Claim(
         sentence,
         verdict,
@@ -91,13 +99,13 @@ def _mimo_like_clipping(rows: Sequence[Row]) -> Claim:
     )
 
 
-def _gap_closes(rows: Sequence[Row]) -> Claim:
+def _gap_closes(rows: Sequence[Row], least: float) -> Claim:
     sentence = "The gap to AirFL-MIMO closes as the budget grows: privacy for free at ε̃ = 0.13."
     own, mimo, at = _private(rows), _final(rows, "airfl-mimo"), _final(rows, "airfl-dp", 0.13)
     if len(own) < 2 or mimo is None or at is None:
         return Claim(sentence, "not run", "", "")
     gaps = [mimo["accuracy_mean"] - row["accuracy_mean"] for row in (own[0], at, own[-1])]
-    closes, free = gaps[0] > gaps[1] > gaps[2] - 0.005, gaps[1] <= _slack(mimo, at)
+    closes, free = gaps[0] > gaps[1] > gaps[2] - 0.005, gaps[1] <= _slack(least, mimo, at)
     verdict = "holds" if closes and free else ("holds in part" if closes else "does not hold")
     names = [f"ε̃ = {row['epsilon_tilde']:g}" for row in (own[0], at, own[-1])]
     found = ", ".join(f"{100 * gap:.1f} points at {name}" for gap, name in zip(gaps, names, strict=True))

@@ -165,7 +165,8 @@ def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
     table1 = tuple(comparison(curves)) if curves and "table1" in wish.wanted else ()
     if table1:
         _write_table(table1, wish.out / "table1.csv")
-    claims = {v: judge(rows, notes, curves, v) for v in wish.variants}
+    least = 0.02 if any(note.get("scale") == "smoke" for note in notes.values()) else 0.005
+    claims = {v: judge(rows, notes, curves, v, least) for v in wish.variants}
     outcome = Outcome(tuple(files), claims, table1, failed)
     wish.out.mkdir(parents=True, exist_ok=True)
     write_text(wish.out / "claims.json", json.dumps(outcome.summary["claims"], indent=1, ensure_ascii=False) + "\n")

@@ -52,9 +52,10 @@ SMOKE: dict[str, Any] = {
     "system.num_antennas": 40,
     "system.rounds": 12,
     "learning.model": "softmax",
-    "learning.local_steps": 30,
-    "learning.learning_rate": 0.02,
-    "engine.eval_every": 3,
+    "learning.local_steps": 20,
+    "learning.learning_rate": 0.03,
+    "engine.eval_every": 4,
+    "engine.train_loss": "local",
 }
 HALF: dict[str, Any] = {"system.rounds": 25}
 #: What each scale changes in a study, and its trials, at most.
