@@ -26,7 +26,7 @@ from benchmarks.machine import provenance
 ANTENNAS = 100
 #: devices -> (instances at most, instances for the relaxation through cvxpy)
 SIZES = {45: (50, 3), 90: (50, 1), 100: (50, 1), 200: (50, 0), 1000: (50, 0), 6000: (10, 0)}
-METHODS = ("multicast", "coordinate", "zero-forcing", "mrc", "dominant")
+METHODS = ("multicast", "coordinate", "zero-forcing", "ascent", "mrc", "dominant")
 
 
 def timed(name: str, channels: torch.Tensor) -> tuple[torch.Tensor, float]:

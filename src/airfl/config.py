@@ -194,7 +194,7 @@ class SchemeSection(Section):
     """Which schemes to run, and the parts they are joined from."""
 
     names: tuple[SchemeName, ...] = Field(("airfl-dp",), min_length=1)
-    combiner: Literal["auto", "multicast", "coordinate", "zero-forcing", "sdr", "mrc", "dominant"] = "auto"
+    combiner: Literal["auto", "multicast", "coordinate", "zero-forcing", "sdr", "ascent", "mrc", "dominant"] = "auto"
     combiner_columns: Literal["active", "all"] = Field(
         "active", description="all: the combiner serves all n devices, active or not"
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from airfl.transceiver.ascent import ascent
 from airfl.transceiver.coordinate import coordinate
 from airfl.transceiver.design import Design
 from airfl.transceiver.mrc import dominant, mrc
@@ -22,6 +23,7 @@ COMBINERS: dict[str, Combiner] = {
     "coordinate": coordinate,
     "zero-forcing": zero_forcing,
     "sdr": sdr,
+    "ascent": ascent,
     "mrc": mrc,
     "dominant": dominant,
 }

@@ -1,0 +1,58 @@
+"""A combiner for thousands of devices: follow the weakest ones uphill, from a few starts at once."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from airfl.transceiver.design import Design, check_channels, finish
+
+STARTS, STEPS = 6, 60
+#: Devices × antennas above which single precision is enough to search; the winner is scaled in double.
+LARGE = 20_000
+#: How sharply the soft minimum looks at the weakest device: from the first step to the last.
+FIRST_SHARPNESS, LAST_SHARPNESS = 1.0, 40.0
+FIRST_STEP, LAST_STEP = 0.5, 0.02
+
+
+def ascent(channels: torch.Tensor) -> Design:
+    """Maximise min_i |wᴴ h_i|² over ‖w‖ = 1 by normalised gradient steps on a soft minimum that grows sharper.
+
+    f_β(w) = −(1/β)·log Σ_i |wᴴ h_i|^(−2β); its gradient is Σ_i p_i h_i (h_iᴴ w)/|h_iᴴ w|² with p_i ∝ |wᴴ h_i|^(−2β).
+    Two thin matrix products a step: K·m·starts, where ``multicast`` needs eigenvectors. For K ≫ m.
+
+    Args:
+        channels: [..., K, m], any K and m.
+    """
+    flat, usable = check_channels(channels)
+    size = flat.abs().amax(dim=(1, 2), keepdim=True)
+    rows = (flat / size).conj().to(torch.complex64 if flat.shape[1] * flat.shape[2] > LARGE else torch.complex128)
+    w = _starts(rows)
+    best, value = w, torch.full((len(w), w.shape[2]), -math.inf, dtype=rows.real.dtype)
+    for number in range(STEPS + 1):
+        heard = rows @ w
+        power = heard.abs().square().clamp(min=1e-30)
+        least = power.amin(dim=1)
+        better = least > value
+        best, value = torch.where(better[:, None], w, best), torch.where(better, least, value)
+        done = number / STEPS
+        sharpness = FIRST_SHARPNESS * (LAST_SHARPNESS / FIRST_SHARPNESS) ** done
+        weight = (least[:, None] / power) ** sharpness
+        gradient = rows.mH @ (heard * (weight / power))
+        gradient = gradient / torch.linalg.vector_norm(gradient, dim=1, keepdim=True).clamp(min=1e-30)
+        w = w + FIRST_STEP * (LAST_STEP / FIRST_STEP) ** done * gradient
+        w = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
+    winner = value.argmax(dim=1)
+    chosen = best.gather(2, winner[:, None, None].expand(-1, flat.shape[2], 1)).squeeze(-1)
+    return finish(chosen.to(torch.complex128), channels, usable, STEPS)
+
+
+def _starts(rows: torch.Tensor) -> torch.Tensor:
+    """The directions that `mrc` takes, and fixed random ones, [B, m, starts]; the same for every instance."""
+    together = (rows.conj() / rows.abs().square().sum(dim=2, keepdim=True).clamp(min=1e-30)).sum(dim=1)
+    drawn = torch.randn(rows.shape[2], STARTS - 1, 2, generator=torch.Generator().manual_seed(1))
+    fixed = torch.view_as_complex(drawn).expand(len(rows), -1, -1)
+    w = torch.cat([together[:, :, None], fixed.to(rows.dtype)], dim=2)
+    length: torch.Tensor = torch.linalg.vector_norm(w, dim=1, keepdim=True)
+    return w / length
