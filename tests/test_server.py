@@ -51,15 +51,27 @@ def test_post_processing_changes_no_epsilon():
     assert [ledger.events for ledger in plain.ledgers] == [ledger.events for ledger in dressed.ledgers]
 
 
-@pytest.mark.parametrize("key", ["learning.server_momentum", "learning.model_average"])
-def test_bounds_with_a_hidden_state_need_a_plain_server(key):
+def test_a_linear_schedule_falls_to_the_last_step():
+    plain, falling = states(BASE), states(BASE.replace({"learning.server_schedule": "linear"}))
+    torch.testing.assert_close(plain[1].models, falling[1].models)
+    first, second = plain[2].models - plain[1].models, falling[2].models - falling[1].models
+    torch.testing.assert_close(second, first * (1 - 1 / 6), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("learning.server_momentum", 0.5), ("learning.model_average", 0.5), ("learning.server_schedule", "linear")],
+)
+def test_bounds_with_a_hidden_state_need_a_plain_server(key, value):
     domain = {"learning.domain_diameter": 5.0, "privacy.smoothness": 1.0}
     with pytest.raises(InputError, match="plain server"):
-        BASE.replace({**domain, "privacy.accountant": "convergent", key: 0.5})
-    free = BASE.replace({**domain, "privacy.accountant": "auto", key: 0.5})
+        BASE.replace({**domain, "privacy.accountant": "convergent", key: value})
+    free = BASE.replace({**domain, "privacy.accountant": "auto", key: value})
     promise = make_promise(free, 650, 1e-13, [2])
     assert promise.template.domain is None
     assert promise.accountant == "gaussian"
+    ledger = states(free)[-1].ledgers[0]
+    assert all(event.domain is None for event in ledger.events)
 
 
 def test_checkpoints_keep_velocity_and_average(tmp_path):

@@ -78,7 +78,7 @@ def book_round(
     events = []
     for row in range(len(gains)):
         domain = None
-        if learning.domain_diameter is not None:
+        if learning.domain_diameter is not None and learning.plain_server:
             mean_gain = float(gains[row].abs().sum()) / plan.normaliser
             smoothness = config.privacy.smoothness
             domain = Domain(
@@ -96,7 +96,7 @@ def book_round(
             noise_power=None if sent is None else plan.link.noise_power,
             received_norm=None,
             sampling=sampling_of(config),
-            update_factor=update_factor(config, plan),
+            update_factor=update_factor(config, plan, t),
             domain=domain,
             hides_participation=bool(plan.hides_participation) and plan.hides_participation[row],
             gradient_var=None if gradient_var is None else float(gradient_var[row]),
@@ -118,9 +118,11 @@ def gradient_variance(plan: RadioPlan, t: int, watch: Watch, received: torch.Ten
     return spread * count / ((count - 1.0).clamp(min=1.0) * plan.dim)
 
 
-def update_factor(config: Config, plan: RadioPlan) -> float:
-    """η_g η/K, from received sum to model."""
-    return config.learning.server_step * config.learning.learning_rate / plan.normaliser
+def update_factor(config: Config, plan: RadioPlan, t: int) -> float:
+    """η_g η/K, from received sum to model, in round t."""
+    learning = config.learning
+    left = 1.0 if learning.server_schedule == "constant" else 1.0 - t / config.system.rounds
+    return learning.server_step * learning.learning_rate * left / plan.normaliser
 
 
 def record_round(

@@ -95,6 +95,9 @@ class Learning(Section):
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
     learning_rate: float = Field(0.005, gt=0, le=1e100, description="η, of the local steps")
     server_step: float = Field(1.0, gt=0, le=1e100, description="η_g")
+    server_schedule: Literal["constant", "linear"] = Field(
+        "constant", description="linear: η_g falls from round to round, to η_g/T in the last"
+    )
     server_momentum: float = Field(0.0, ge=0, lt=1, description="β of the server's heavy ball; free post-processing")
     model_average: float = Field(
         0.0, ge=0, lt=1, description="a of the running mean of models that is tested and released; 0: the last model"
@@ -120,7 +123,7 @@ class Learning(Section):
     @property
     def plain_server(self) -> bool:
         """Whether the server only steps, and releases the last model: what bounds with a hidden state count on."""
-        return self.server_momentum == 0.0 and self.model_average == 0.0
+        return self.server_momentum == self.model_average == 0.0 and self.server_schedule == "constant"
 
     def clip_norm_for(self, dim: int) -> float:
         """Return c for a model with ``dim`` parameters."""
@@ -276,7 +279,7 @@ class Config(Section):
         if self.privacy.accountant == "convergent" and not self.learning.plain_server:
             raise ValueError(
                 "accountant `convergent` counts on plain server steps and on hidden models; set "
-                "`learning.server_momentum` = 0 and `learning.model_average` = 0"
+                "`learning.server_momentum` = 0, `learning.model_average` = 0 and a constant `learning.server_schedule`"
             )
         if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
             raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")

@@ -131,7 +131,7 @@ class Simulation:
             step = velocity = (
                 estimate if state.velocity is None else learning.server_momentum * state.velocity + estimate
             )
-        models = self._project(state.models - update_factor(self.config, plan) * step)
+        models = self._project(state.models - update_factor(self.config, plan, t) * step)
         if learning.model_average:  # an even mean of the first models, until the window is full
             kept = min(learning.model_average, t / (t + 1))
             average = models if state.average is None else kept * state.average + (1.0 - kept) * models

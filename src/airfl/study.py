@@ -43,7 +43,10 @@ from airfl.version import __version__
 Point = dict[str, Any]
 
 #: Keys of ``learning`` that act on what devices have trained: configurations that differ in them may train together.
-AFTER_TRAINING = ("clip_norm", "clip_factor", "domain_diameter", "server_step", "server_momentum", "model_average")
+AFTER_TRAINING = (
+    *("clip_norm", "clip_factor", "domain_diameter"),
+    *("server_step", "server_schedule", "server_momentum", "model_average"),
+)
 
 
 class Study(BaseModel):

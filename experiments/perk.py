@@ -1,0 +1,175 @@
+"""Accuracy against ε and the number of devices, tuned fairly: where DP is a perk.
+
+    python -m experiments.perk --out perk --device cuda            # tune, run, collect; resumable
+    python -m experiments.perk --out perk --models linear --scale smoke
+
+Every cell (model, devices, ε) gets the same tuning budget: each candidate below once, on the validation split (a sixth of
+the training part; the test part is not touched). The best candidate of a cell is then run on the standard split.
+Tuning is not private: it looks at the data without paying for it, here and in all work that we compare with.
+
+Writes perk.csv, perk.json (candidates, choices, provenance), perk.png and perk.pdf to the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from airfl import runs
+from airfl.report.console import SweepProgress
+from airfl.report.perk_figure import draw_perk
+from airfl.runs.reproduce import notes_of
+from airfl.study import make_study
+
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
+DEVICES = (50, 200, 1000, 6000, 60_000)
+#: Images of a device: all 60,000 training images, or the 50,000 that are left beside the validation split.
+IMAGES = {50: (1200, 1000), 200: (300, 250), 1000: (60, 50), 6000: (10, 8), 60_000: (1, 1)}
+#: What is tuned: rounds, and the server's step (η_g·η, the length of a step when all devices agree, as c = 1).
+CANDIDATES = tuple({"rounds": t, "step": step} for t, step in product((60, 200), (0.25, 0.5, 1.0, 2.0)))
+LOCAL_RATE = 0.05
+
+
+@dataclass(frozen=True)
+class Part:
+    """The cells of one model."""
+
+    preset: str
+    epsilons: tuple[float, ...]
+    devices: tuple[int, ...]
+    trials: int
+
+
+PARTS = {
+    "linear": Part("massive-linear", EPSILONS, DEVICES, 5),
+    "small-cnn": Part("massive", EPSILONS, DEVICES, 5),
+    "paper-cnn": Part("massive-cnn", (0.5, 2.0, 8.0, math.inf), (50, 1000, 6000), 3),
+}
+SMOKE = Part("massive-linear", (0.5, 8.0, math.inf), (50, 1000), 1)
+Cell = tuple[int, float]
+
+
+def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool) -> dict[str, Any]:
+    """A configuration of the study."""
+    images = IMAGES[devices][tuning]
+    private = {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon}
+    return {
+        "system.num_devices": 50_000 if tuning and devices == 60_000 else devices,
+        "learning.samples_per_device": images,
+        "system.rounds": candidate["rounds"],
+        "learning.server_step": candidate["step"] / LOCAL_RATE,
+        **(private if math.isfinite(epsilon) else {"scheme.names": ["fedavg-clip"]}),
+    }
+
+
+def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuning: bool) -> dict[str, Any]:
+    """A study file's content."""
+    return {
+        "name": name,
+        "base": part.preset,
+        "trials": trials,
+        "rows_per_batch": 16,
+        "set": {
+            "learning.split": "validation" if tuning else "standard",
+            "learning.local_steps": 5,
+            "learning.learning_rate": LOCAL_RATE,
+            "learning.model_average": 0.9,
+            "engine.eval_every": 1000,  # after the last round
+        },
+        "list": points,
+    }
+
+
+def run(content: dict[str, Any], out: Path, device: str) -> tuple[Any, Any]:
+    """Run a study, or what is left of it."""
+    with runs.locked(out):
+        resume = (out / "plan.json").exists()
+        plan, folder = runs.open_folder(make_study(content), json.dumps(content), out, resume=resume, threads=1)
+        with SweepProgress(content["name"]) as progress:
+            executor = runs.make_executor("local", 1, None, device, 10**6, 120.0)
+            _, interrupted = runs.run_sweep(plan, folder, executor, progress.hear)
+    if interrupted:
+        raise SystemExit("interrupted; the same command goes on")
+    return plan, folder
+
+
+def finals(plan: Any, folder: Any) -> dict[int, list[float]]:
+    """Final accuracies of every point, over trials; none for one that diverged."""
+    found: dict[int, list[float]] = {number: [] for number in range(len(plan.points))}
+    columns = ["point", "trial", "round", "accuracy"]
+    for row in pq.read_table(folder.path / "results.parquet", columns=columns).to_pylist():
+        if row["round"] == plan.config(row["point"]).system.rounds:
+            found[row["point"]].append(row["accuracy"])
+    return found
+
+
+def tune(name: str, part: Part, out: Path, device: str, candidates: tuple[dict[str, Any], ...]) -> dict[Cell, Any]:
+    """The best candidate of every cell, by validation accuracy, one trial each."""
+    cells = list(product(part.devices, part.epsilons))
+    points = [point(n, e, candidate, tuning=True) for n, e in cells for candidate in candidates]
+    plan, folder = run(study(f"perk-tune-{name}", part, points, 1, True), out / f"tune-{name}", device)
+    accuracy = [max(values, default=0.0) for values in finals(plan, folder).values()]
+    table = np.array(accuracy).reshape(len(cells), len(candidates))
+    return {cell: candidates[int(row.argmax())] for cell, row in zip(cells, table, strict=True)}
+
+
+def measure(name: str, part: Part, out: Path, device: str, chosen: dict[Cell, Any]) -> tuple[list[dict[str, Any]], Any]:
+    """Test accuracy of every cell with its candidate."""
+    points = [point(n, e, candidate, tuning=False) for (n, e), candidate in chosen.items()]
+    plan, folder = run(study(f"perk-{name}", part, points, part.trials, False), out / f"test-{name}", device)
+    found = dict(zip(chosen, finals(plan, folder).values(), strict=True))
+    rows = []
+    for (devices, epsilon), values in found.items():
+        noiseless = found[devices, math.inf]
+        rows.append(
+            {
+                "devices": devices,
+                "model": name,
+                "epsilon": epsilon,
+                "delta": plan.base.privacy.delta,
+                "neighbours": plan.base.neighbours,
+                "accuracy_mean": float(np.mean(values)) if values else math.nan,
+                "accuracy_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+                "trials": len(values),
+                "noiseless_accuracy": float(np.mean(noiseless)) if noiseless else math.nan,
+            }
+        )
+    return rows, notes_of(plan, folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="perk")
+    parser.add_argument("--models", default="linear,small-cnn,paper-cnn")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--scale", choices=("full", "smoke"), default="full")
+    arguments = parser.parse_args()
+    out = Path(arguments.out)
+    candidates = CANDIDATES if arguments.scale == "full" else tuple({"rounds": 5, "step": s} for s in (0.5, 1.0))
+    rows: list[dict[str, Any]] = []
+    notes: dict[str, Any] = {"candidates": list(candidates), "tuning_budget": f"{len(candidates)} runs a cell"}
+    for name in arguments.models.split(","):
+        part = PARTS[name] if arguments.scale == "full" else SMOKE
+        chosen = tune(name, part, out, arguments.device, candidates)
+        found, provenance = measure(name, part, out, arguments.device, chosen)
+        rows += found
+        notes[name] = {"provenance": provenance, "chosen": [[n, str(e), c] for (n, e), c in chosen.items()]}
+    with (out / "perk.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    (out / "perk.json").write_text(json.dumps(notes, indent=1) + "\n")
+    draw_perk(rows, out)
+
+
+if __name__ == "__main__":
+    main()
