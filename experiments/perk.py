@@ -3,8 +3,8 @@
     python -m experiments.perk --out perk --device cuda            # tune, run, collect; resumable
     python -m experiments.perk --out perk --models linear --scale smoke
 
-Every cell (model, devices, ε) gets the same tuning budget: each candidate below once, on the validation split (a sixth of
-the training part; the test part is not touched). The best candidate of a cell is then run on the standard split.
+Every cell (model, devices, ε) gets the same tuning budget: each candidate below once, on the validation split (a sixth
+of the training part; the test part is not touched). The best candidate of a cell is then run on the standard split.
 Tuning is not private: it looks at the data without paying for it, here and in all work that we compare with.
 
 Writes perk.csv, perk.json (candidates, choices, provenance), perk.png and perk.pdf to the output folder.
@@ -35,7 +35,7 @@ DEVICES = (50, 200, 1000, 6000, 60_000)
 #: Images of a device: all 60,000 training images, or the 50,000 that are left beside the validation split.
 IMAGES = {50: (1200, 1000), 200: (300, 250), 1000: (60, 50), 6000: (10, 8), 60_000: (1, 1)}
 #: What is tuned: rounds, and the server's step (η_g·η, the length of a step when all devices agree, as c = 1).
-CANDIDATES = tuple({"rounds": t, "step": step} for t, step in product((60, 200), (0.25, 0.5, 1.0, 2.0)))
+CANDIDATES = tuple({"rounds": t, "step": step} for t, step in product((60, 200), (0.12, 0.25, 0.5, 1.0)))
 LOCAL_RATE = 0.05
 
 
@@ -82,7 +82,8 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
             "learning.split": "validation" if tuning else "standard",
             "learning.local_steps": 5,
             "learning.learning_rate": LOCAL_RATE,
-            "learning.model_average": 0.9,
+            "learning.server_schedule": "linear",
+            "learning.server_momentum": 0.8,
             "engine.eval_every": 1000,  # after the last round
         },
         "list": points,

@@ -110,6 +110,23 @@ def run(
 
 
 @app.command()
+def demo(
+    out: Annotated[str, typer.Option(help="Output folder.")] = "runs/demo",
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What airfl is about, in about a minute: ε = 1 with 50, 500 and 6,000 devices, and one page."""
+    from airfl import runs
+    from airfl.report.console import DemoProgress, print_demo
+    from airfl.report.demo import run_demo
+
+    folder = runs.prepare_folder(out, force)
+    with DemoProgress() as progress:
+        found = run_demo(folder, progress.of)
+    print(json.dumps(found.summary, allow_nan=False)) if as_json else print_demo(found)
+
+
+@app.command()
 def epsilon(
     clip_norm: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
     noise_var: Annotated[float | None, typer.Option(help="v, noise variance per real coordinate of the sum.")] = None,

@@ -33,6 +33,7 @@ from airfl.schemes import SCHEMES
 from airfl.study import Plan
 
 if TYPE_CHECKING:
+    from airfl.report.demo import Demo
     from airfl.report.reproduction import Outcome
 
 
@@ -86,6 +87,61 @@ class RunProgress(_Shown):
         spent = self._spent.get(scheme, "–")
         state = f"loss {loss:.3f}  {tested}  ε {spent}"
         self._bar.update(self._task[scheme], advance=1, state=state)
+
+
+class DemoProgress(_Shown):
+    """One line per run on standard error."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description:<26}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=Console(file=sys.stderr),
+        )
+
+    def of(self, title: str, config: Config) -> DemoLine:
+        """Who hears about one run."""
+        private = set(config.scheme.names) & {"airfl-dp"}
+        shown = f"{title}, ε = {config.privacy.epsilon:g}" if private else f"{title}, no noise"
+        rounds = config.system.rounds * len(config.scheme.names)
+        return DemoLine(self._bar, self._bar.add_task(shown, total=rounds, state=""))
+
+
+class DemoLine:
+    """The line of one run: all its schemes together."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar, self._task = bar, task
+
+    def start(self, scheme: str, rounds: int) -> None:
+        """See ``runs.Progress``."""
+
+    def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
+        """See ``runs.Progress``."""
+        accuracy = float(np.mean([record.accuracy for record in records]))
+        if np.isfinite(accuracy):
+            self._bar.update(self._task, state=f"acc {accuracy:.3f}")
+        self._bar.advance(self._task)
+
+
+def print_demo(demo: Demo) -> None:
+    """Accuracy by devices and ε, and where the page is."""
+    rows, console = demo.rows, Console()
+    epsilons = sorted({row["epsilon"] for row in rows})
+    table = Table(box=box.SIMPLE, title="test accuracy (δ = 1e-5, one device added or removed)", title_justify="left")
+    table.add_column("devices", justify="right")
+    for epsilon in epsilons:
+        table.add_column(f"ε = {epsilon_text(epsilon)}", justify="right")
+    for devices in sorted({row["devices"] for row in rows}):
+        own = {row["epsilon"]: row["accuracy_mean"] for row in rows if row["devices"] == devices}
+        table.add_row(f"{devices:,}", *(percent(own.get(epsilon)) for epsilon in epsilons))
+    console.print(table)
+    for sentence in headline(demo.many):
+        console.print(f"• {sentence}", highlight=False)
+    print(f"\nReport: {demo.page.resolve()}")
 
 
 def print_result(result: Result, page: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,29 @@ CAPTIONS = {
 }
 
 
-def write_report(result: Result, folder: Path) -> Path:
+@dataclass(frozen=True)
+class Story:
+    """What a report leads with when a run is part of a larger tale.
+
+    Attributes:
+        picture: PNG, base64.
+        table: rows with title, accuracy and ε of another run, for contrast.
+    """
+
+    title: str
+    sentences: tuple[str, ...]
+    picture: str
+    caption: str
+    table_title: str
+    table: list[dict[str, str]]
+
+
+def write_report(result: Result, folder: Path, story: Story | None = None) -> Path:
     """Draw the figures and write report.html, which needs no other file; returns its path."""
     figures = draw_figures(result, folder / "figures")
     environment = Environment(loader=PackageLoader("airfl.report", "."), autoescape=True, undefined=StrictUndefined)
     page = environment.get_template("page.html.j2").render(
+        story=story,
         config=result.config,
         summary=result.summary,
         headline=headline(result),
