@@ -1,0 +1,131 @@
+"""How small can the combiner be on average? The table that `airfl plan` looks up, measured on the project's combiner.
+
+    python -m experiments.combiner_law --out src/airfl/linkplan [--layout disk] [--seconds 6]
+
+Channels are drawn with the path gain at the cell edge as unit, h_i = √(Λ_i/Λ_edge)·CN(0, I_m), and the default combiner
+solves: minimise ρ = ‖w‖² subject to |wᴴ h_i| ≥ 1 for K devices. Everything physical follows by scaling
+(docs/plan.md), so two numbers, K and m, and the layout are all there is to tabulate:
+
+    disk    distances r = R·√U(0, 1), as the simulator drops devices
+    ring    all devices at the edge, as seen from a satellite (the simulator's min_distance_m = cell_radius_m)
+
+The combiner looks less hard where K·m exceeds ``multicast.LARGE``, and its norm jumps there. So both efforts are
+measured around that line, `full` below and `light` above it, and a look-up never interpolates across it.
+
+A cell is measured until the standard error of the mean of 1/ρ is below 1 % or its seconds are up. Positions are drawn
+anew for every drop; every drop sees several independent fadings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from airfl.randomness import complex_normal
+from airfl.transceiver import COMBINERS
+
+solver = importlib.import_module("airfl.transceiver.multicast")
+#: Coefficients beyond which the combiner looks less hard.
+LARGE: int = solver.LARGE
+
+LAYOUTS = ("disk", "ring")
+DEVICES = tuple(2**k for k in range(17))
+ANTENNAS = tuple(2**k for k in range(9))
+#: Closest device over cell radius, as the simulator's defaults: 1 m of 1 km.
+CLOSEST = 1e-3
+FIELDS = (
+    "layout", "effort", "devices", "antennas", "drops", "fadings", "inverse_norm2", "standard_error", "drop_spread",
+    "mean_power", "loudest_round", "loudest_run",
+)  # fmt: skip
+
+
+def draw(rng: np.random.Generator, layout: str, drops: int, fadings: int, devices: int, antennas: int) -> np.ndarray:
+    """Channels [drops, fadings, K, m] in units of the path gain at the edge."""
+    distance = np.maximum(np.sqrt(rng.random((drops, 1, devices, 1))), CLOSEST)
+    fading = complex_normal(rng, (drops, fadings, devices, antennas))
+    return fading if layout == "ring" else fading / distance
+
+
+def cells(layout: str) -> list[tuple[str, int, int]]:
+    """Effort, K and m of every cell: each effort on its own side of the line and one step of the grid beyond."""
+    found = []
+    for devices in DEVICES:
+        for antennas in ANTENNAS:
+            # The mean strength of one device dropped on a disk is that of a device at the mast: no use.
+            if devices == 1 and layout == "disk":
+                continue
+            if devices * antennas <= 4 * LARGE:
+                found.append(("full", devices, antennas))
+            if 4 * devices * antennas > LARGE and devices > 3 * antennas:
+                found.append(("light", devices, antennas))
+    return found
+
+
+def measure(
+    layout: str, effort: str, devices: int, antennas: int, seconds: float, error: float = 0.01
+) -> dict[str, Any]:
+    solver.LARGE = 10**12 if effort == "full" else 0  # type: ignore[attr-defined]
+    rng = np.random.default_rng([LAYOUTS.index(layout), devices, antennas])
+    fadings = 8 if devices <= 1024 else 2
+    size = max(1, min(256, 400_000 // (devices * antennas * fadings)))
+    started = time.monotonic()
+    inverse, power, loud_round, loud_run = [], [], [], []
+    while True:
+        channels = torch.from_numpy(draw(rng, layout, size, fadings, devices, antennas))
+        found = COMBINERS["auto"](channels).require_ok()
+        heard = torch.einsum("dfm,dfkm->dfk", found.combiner.conj(), channels).abs().square()
+        energy = channels.abs().square().sum(-1) / heard  # ‖h_i s_i‖², what all antennas hear of a device
+        inverse += (1.0 / found.norm.square()).tolist()
+        power += (1.0 / heard).mean(dim=(1, 2)).tolist()
+        loud_round += energy.amax(dim=2).mean(dim=1).log().tolist()
+        loud_run += energy.mean(dim=1).amax(dim=1).log().tolist()
+        values = np.array(inverse)
+        per_drop = values.mean(axis=1)
+        spread = per_drop.std() / per_drop.mean() / math.sqrt(len(values)) if len(values) > 1 else math.inf
+        if len(values) >= 2 and (time.monotonic() - started > seconds or (len(values) >= 8 and spread < 0.01)):
+            break
+    # Two fadings of one drop have in common what the positions do: their covariance is the variance between drops.
+    logs = np.log(values)
+    between = np.cov(logs[:, ::2].mean(axis=1), logs[:, 1::2].mean(axis=1))[0, 1]
+    return {
+        "layout": layout,
+        "effort": effort,
+        "devices": devices,
+        "antennas": antennas,
+        "drops": len(values),
+        "fadings": fadings,
+        "inverse_norm2": f"{values.mean():.5g}",
+        "standard_error": f"{spread:.2g}",
+        "drop_spread": f"{math.sqrt(max(0.0, between)):.3g}",
+        "mean_power": f"{np.mean(power):.4g}",
+        "loudest_round": f"{math.exp(np.mean(loud_round)):.4g}",
+        "loudest_run": f"{math.exp(np.mean(loud_run)):.4g}",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--layout", choices=LAYOUTS, action="append")
+    parser.add_argument("--seconds", type=float, default=6.0, help="per cell; at least two drops are measured")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for layout in arguments.layout or LAYOUTS:
+        with open(Path(arguments.out) / f"law_{layout}.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+            writer.writeheader()
+            for cell in cells(layout):
+                writer.writerow(measure(layout, *cell, arguments.seconds))
+                file.flush()
+
+
+if __name__ == "__main__":
+    main()
