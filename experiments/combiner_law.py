@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
+import itertools
 import math
 import time
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import integrate
 
 from airfl.randomness import complex_normal
 from airfl.transceiver import COMBINERS
@@ -69,9 +71,23 @@ def cells(layout: str) -> list[tuple[str, int, int]]:
     return found
 
 
-def measure(
-    layout: str, effort: str, devices: int, antennas: int, seconds: float, error: float = 0.01
-) -> dict[str, Any]:
+def single_antenna(layout: str, devices: int) -> float:
+    """E[1/ρ] for one antenna, where ρ is set by the weakest device: E[min_i |h_i|²] = ∫ P(|h|² > t)^K dt, exactly.
+
+    P(|h|² > t) is e^{−t} on the ring and (1 − e^{−t})/t for distances √U, but for the few that are very close.
+    """
+    if layout == "ring":
+        return 1.0 / devices
+
+    def survives(t: float) -> float:
+        return math.exp(devices * math.log(-math.expm1(-t) / t)) if t > 0.0 else 1.0
+
+    edges = [0.0, 0.1 / devices, 1.0 / devices, 10.0 / devices, 100.0 / devices]
+    pieces = [integrate.quad(survives, a, b)[0] for a, b in itertools.pairwise(edges)]
+    return math.fsum(pieces) + integrate.quad(survives, edges[-1], math.inf)[0]
+
+
+def measure(layout: str, effort: str, devices: int, antennas: int, seconds: float) -> dict[str, Any]:
     solver.LARGE = 10**12 if effort == "full" else 0  # type: ignore[attr-defined]
     rng = np.random.default_rng([LAYOUTS.index(layout), devices, antennas])
     fadings = 8 if devices <= 1024 else 2
@@ -95,6 +111,9 @@ def measure(
     # Two fadings of one drop have in common what the positions do: their covariance is the variance between drops.
     logs = np.log(values)
     between = np.cov(logs[:, ::2].mean(axis=1), logs[:, 1::2].mean(axis=1))[0, 1]
+    mean = values.mean()
+    if antennas == 1:
+        mean, spread = single_antenna(layout, devices), 0.0
     return {
         "layout": layout,
         "effort": effort,
@@ -102,7 +121,7 @@ def measure(
         "antennas": antennas,
         "drops": len(values),
         "fadings": fadings,
-        "inverse_norm2": f"{values.mean():.5g}",
+        "inverse_norm2": f"{mean:.5g}",
         "standard_error": f"{spread:.2g}",
         "drop_spread": f"{math.sqrt(max(0.0, between)):.3g}",
         "mean_power": f"{np.mean(power):.4g}",

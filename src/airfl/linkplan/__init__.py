@@ -4,8 +4,8 @@ Loads no torch: a plan is arithmetic and a look-up, so it answers at once.
 """
 
 from airfl.linkplan.answer import Answer, answer, free_epsilon, noise_of
-from airfl.linkplan.asking import WORDS, pose
-from airfl.linkplan.quantities import Quantities, read_scenario, scenario_names, scenario_text
+from airfl.linkplan.asking import pose
+from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, scenario_text
 from airfl.linkplan.solving import solve
 
 __all__ = [

@@ -147,9 +147,9 @@ def read_measured(path: str | Path) -> list[Measured]:
 
 
 def find_study() -> Path | None:
-    """``experiments/results/perk.csv`` of the checkout, or below the working folder; None where there is none."""
+    """``experiments/results/perk.csv`` below the working folder, or of the checkout; None where there is none."""
     place = Path("experiments") / "results" / "perk.csv"
-    for root in (Path(__file__).resolve().parents[3], Path.cwd()):
+    for root in (Path.cwd(), Path(__file__).resolve().parents[3]):
         if (root / place).is_file():
             return root / place
     return None

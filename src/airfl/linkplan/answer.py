@@ -17,7 +17,7 @@ from typing import Any
 
 from airfl.linkplan.accuracy import SHIPPED, CostModel
 from airfl.linkplan.law import Combining, combining
-from airfl.linkplan.quantities import Quantities
+from airfl.linkplan.quantities import Quantities, word_of
 from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu
 from airfl.privacy.gaussian import squared_ratios
 
@@ -86,7 +86,7 @@ class Answer:
             for key, value in vars(self).items()
             if key not in ("quantities", "solved_for", "is_default_ratio")
         }
-        solved = None if name is None else {"name": name, "value": getattr(q, name)}
+        solved = None if name is None else {"name": word_of(name), "value": getattr(q, name)}
         return {**plain, "backoff_db": self.backoff_db, "solved_for": solved, "quantities": vars(q)}
 
 

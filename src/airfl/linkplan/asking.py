@@ -6,30 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.linkplan.quantities import Quantities, read_scenario
+from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, word_of
 
-#: The command's word for each quantity that can be solved for.
-WORDS = {
-    "devices": "devices",
-    "antennas": "antennas",
-    "power": "power_w",
-    "distance": "distance_m",
-    "snr": "snr_db",
-    "bandwidth": "bandwidth_hz",
-    "parameters": "parameters",
-    "rounds": "rounds",
-    "clip": "clip_norm",
-    "delta": "delta",
-    "epsilon": "epsilon",
-    "noise-var": "noise_var",
-}
-_WORD_OF = {name: word for word, name in WORDS.items()}
-#: What a link is described with, each word replacing the ones after it.
+#: What makes a link.
 LINK = ("power_w", "distance_m", "bandwidth_hz")
 
 
 def _flag(name: str) -> str:
-    return f"--{_WORD_OF[name]}"
+    return f"--{word_of(name)}"
 
 
 def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None = None) -> tuple[Quantities, str | None]:
@@ -135,6 +119,7 @@ def _needed(values: Mapping[str, Any], wanted: str | None) -> tuple[str, ...]:
     """What must be known for ε, given how the link is described."""
     if values.get("noise_var") is not None or wanted == "noise_var":
         return ("clip_norm", "noise_var", "rounds", "epsilon")
-    if values.get("snr_db") is not None or wanted == "snr_db":
+    # Nothing at all about the link is one unknown: how good it is.
+    if values.get("snr_db") is not None or wanted == "snr_db" or not any(values.get(n) or wanted == n for n in LINK):
         return ("devices", "antennas", "snr_db", "parameters", "rounds", "epsilon")
     return ("devices", "antennas", *LINK, "parameters", "rounds", "epsilon")

@@ -141,6 +141,28 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+#: The command's word for each quantity that can be solved for.
+WORDS = {
+    "devices": "devices",
+    "antennas": "antennas",
+    "power": "power_w",
+    "distance": "distance_m",
+    "snr": "snr_db",
+    "bandwidth": "bandwidth_hz",
+    "parameters": "parameters",
+    "rounds": "rounds",
+    "clip": "clip_norm",
+    "delta": "delta",
+    "epsilon": "epsilon",
+    "noise-var": "noise_var",
+}
+
+
+def word_of(name: str) -> str:
+    """The command's word for a quantity."""
+    return next(word for word, field in WORDS.items() if field == name)
+
+
 def scenario_names() -> list[str]:
     """Scenarios shipped with the package."""
     folder = resources.files("airfl") / "linkplan" / "scenarios"

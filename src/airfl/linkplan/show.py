@@ -11,8 +11,7 @@ from rich.table import Table
 
 from airfl.linkplan.accuracy import SHIPPED, Check
 from airfl.linkplan.answer import Answer
-from airfl.linkplan.asking import WORDS
-from airfl.linkplan.quantities import Quantities
+from airfl.linkplan.quantities import Quantities, word_of
 from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, power_text
 
 _OBSERVERS = {
@@ -59,7 +58,7 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     free = answer.epsilon["models"]
     said = []
     if answer.solved_for is not None:
-        said.append(f"Solved for {_word(answer.solved_for)}: {solved_text(answer)}.")
+        said.append(f"Solved for {word_of(answer.solved_for)}: {solved_text(answer)}.")
     spread = ""
     if answer.epsilon_range is not None and answer.epsilon_range[1] > 1.01 * answer.epsilon_range[0]:
         low, high = (epsilon_text(value) for value in answer.epsilon_range)
@@ -112,8 +111,8 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     where = " (where the prediction costs one point)" if answer.is_default_ratio else ""
     said.append(
         f"Smallest number of devices for ε = {epsilon_text(q.epsilon)} at a ratio of {answer.tolerated:.3g}"
-        f"{where}: {answer.smallest_devices:,}. The energy of the sum grows with K²; the noise that the target asks for "
-        "does not."
+        f"{where}: {answer.smallest_devices:,}. The energy of the sum grows with K²; the noise that the target asks "
+        "for does not."
     )
     return said
 
@@ -130,10 +129,6 @@ def _air_sentence(answer: Answer) -> str:
     return f"{text}; a device spends at most {_joules(answer.energy_j)}, {_joules(answer.mean_energy_j)} on average" + (
         f", with {answer.backoff_db:.1f} dB of power held back." if answer.backoff_db > 0 else ", at full power."
     )
-
-
-def _word(name: str) -> str:
-    return next(word for word, field in WORDS.items() if field == name)
 
 
 def solved_text(answer: Answer) -> str:

@@ -26,7 +26,8 @@ LEVELS = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e5)
 def thresholds_db(q: Quantities, epsilon: float, devices: np.ndarray) -> np.ndarray:
     """The SNR at which free ε equals ``epsilon``, for every number of devices, dB."""
     goal = gaussian_mu(epsilon, q.delta) ** 2
-    at_0_db = [squared_mu(q.with_values({"devices": int(n), "snr_db": 0.0})) for n in devices]
+    q = q.with_values({"snr_db": 0.0, "neighbours": q.relation})
+    at_0_db = [squared_mu(q.with_values({"devices": int(n)})) for n in devices]
     return 10.0 * np.log10(goal / np.array(at_0_db))
 
 
@@ -67,7 +68,7 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
         box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
         point = (float(q.devices), answer.snr_db)
         axes.annotate(note, point, textcoords="offset points", va="center", fontsize=9, bbox=box, **side)  # type: ignore[arg-type]
-        axes.text(low * 1.3, bottom + 2.0, "here DP is a perk", fontsize=9, fontweight="bold", va="bottom", bbox=box)
+        axes.text(most * 0.8, bottom + 2.0, "here DP is a perk", fontsize=9, fontweight="bold", ha="right", bbox=box)
         share = "" if q.participation == 1.0 else f", of which {100 * q.participation:.3g} % are active"
         axes.set_xlabel(f"devices n{share}")
         axes.set_ylabel("worst-case SNR P·Λ_min/σ² per antenna, dB")
