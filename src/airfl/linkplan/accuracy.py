@@ -140,10 +140,15 @@ def read_measured(path: str | Path) -> list[Measured]:
                 float(row["noiseless_accuracy"]),
             )
             for row in rows
-            if row["epsilon"] not in ("", "inf", "∞")
+            if _is_finite(row["epsilon"])
         ]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read measured accuracies from `{path}`: {error!r}") from None
+
+
+def _is_finite(text: str) -> bool:
+    """Whether a row has a finite ε; ∞ is written in many ways."""
+    return text.strip().lower() not in ("", "∞", "none", "null") and math.isfinite(float(text))
 
 
 def find_study() -> Path | None:

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from airfl.errors import InputError
 from airfl.linkplan.accuracy import SHIPPED, CostModel
 from airfl.linkplan.law import Combining, combining
 from airfl.linkplan.quantities import Quantities, word_of
@@ -23,6 +24,8 @@ from airfl.privacy.gaussian import squared_ratios
 
 #: Devices up to which the ledger follows each of them through the run (``promise.MAX_DEVICE_NORMS``).
 FOLLOWED = 1000
+#: Rounds over which the table followed them.
+RUN_ROUNDS = 8
 #: The cost in accuracy at which the smallest number of devices is stated: one point.
 ONE_POINT = 0.01
 
@@ -123,6 +126,8 @@ def answer(
         solved_for: which of them was solved for.
         tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
     """
+    if tolerated is not None and not 0.0 < tolerated < math.inf:
+        raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
     assert q.epsilon is not None
     assert q.rounds is not None
     from_link = q.noise_var is None
@@ -191,6 +196,14 @@ def answer(
 
 
 def _loudness(q: Quantities, law: Combining) -> float:
-    """μ² of a base station that looks at every antenna over μ² of who sees the models; never below one."""
-    heard = law.loudest_run if (q.devices or 0) <= FOLLOWED else law.loudest_round
+    """μ² of a base station that looks at every antenna over μ² of who sees the models; never below one.
+
+    The ledger of a small cell follows the device that is heard best over its own rounds. The more rounds, the more the
+    luck of fading averages out, like one over their number: between one round and the eight of the table, and beyond.
+    """
+    heard = law.loudest_round
+    if q.devices is not None and q.devices <= FOLLOWED:
+        own = max(1.0, q.participation * (q.rounds or 1))
+        luck = (1.0 / own - 1.0 / RUN_ROUNDS) / (1.0 - 1.0 / RUN_ROUNDS)
+        heard = law.loudest_run + luck * (law.loudest_round - law.loudest_run)
     return max(1.0, heard / law.inverse_norm2)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, word_of
+from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, word_of
 
 #: What makes a link.
 LINK = ("power_w", "distance_m", "bandwidth_hz")
@@ -45,7 +45,8 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
     if missing:
         words = ", ".join(_flag(name) for name in missing)
         more = f" besides {_flag(wanted)}, which is solved for" if wanted else ""
-        raise InputError(f"{words} missing{more}; one quantity can be left out, or give a scenario")
+        known = ", ".join(scenario_names())
+        raise InputError(f"{words} missing{more}; one quantity can be left out, or give a scenario ({known})")
     _refuse_what_does_not_matter(quantities, wanted)
     if quantities.update_norm is not None and quantities.clip_norm is None and wanted != "clip_norm":
         raise InputError("--update-norm needs --clip to compare the noise with; give both or none")
