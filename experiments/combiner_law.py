@@ -9,10 +9,15 @@ solves: minimise ρ = ‖w‖² subject to |wᴴ h_i| ≥ 1 for K devices. Every
     disk    distances r = R·√U(0, 1), as the simulator drops devices
     ring    all devices at the edge, as seen from a satellite (the simulator's min_distance_m = cell_radius_m)
 
-The combiner looks less hard where K·m exceeds ``multicast.LARGE``, and its norm jumps there. So both efforts are
-measured around that line, `full` below and `light` above it, and a look-up never interpolates across it.
+The combiner works in three ways, and its norm jumps between them, so each has a table of its own that reaches one step
+of the grid beyond its border; a look-up does not interpolate across one:
 
-A cell is measured until the standard error of the mean of 1/ρ is below 1 % or its seconds are up. Positions are drawn
+    full     K·m up to ``multicast.LARGE``
+    light    beyond it, fewer starts and steps
+    sets     beyond it and K above ``WORKING_SET``·m: iterates on the devices that are hardest to reach
+
+A cell is measured until the standard error of the mean of 1/ρ is below 1 % or its seconds are up, but for two drops at
+least (one of more than 8,192 devices). Positions are drawn
 anew for every drop; every drop sees several independent fadings.
 """
 
@@ -32,11 +37,11 @@ import torch
 from scipy import integrate
 
 from airfl.randomness import complex_normal
-from airfl.transceiver import COMBINERS
 
-solver = importlib.import_module("airfl.transceiver.multicast")
-#: Coefficients beyond which the combiner looks less hard.
+solver: Any = importlib.import_module("airfl.transceiver.multicast")
+#: Coefficients beyond which the combiner looks less hard, and how hard it looks there.
 LARGE: int = solver.LARGE
+LIGHT = solver.default_effort(LARGE, 1000)
 
 LAYOUTS = ("disk", "ring")
 DEVICES = tuple(2**k for k in range(17))
@@ -64,10 +69,13 @@ def cells(layout: str) -> list[tuple[str, int, int]]:
             # The mean strength of one device dropped on a disk is that of a device at the mast: no use.
             if devices == 1 and layout == "disk":
                 continue
-            if devices * antennas <= 4 * LARGE:
+            size, crowd = devices * antennas, devices / antennas
+            if size <= 4 * LARGE:
                 found.append(("full", devices, antennas))
-            if 4 * devices * antennas > LARGE and devices > 3 * antennas:
+            if 4 * size > LARGE and 1 < crowd <= 64 and antennas >= 64 and devices <= 8192:
                 found.append(("light", devices, antennas))
+            if 4 * size > LARGE and crowd >= solver.WORKING_SET / 2 and antennas >= 4:
+                found.append(("sets", devices, antennas))
     return found
 
 
@@ -87,8 +95,25 @@ def single_antenna(layout: str, devices: int) -> float:
     return math.fsum(pieces) + integrate.quad(survives, edges[-1], math.inf)[0]
 
 
+def combine(channels: torch.Tensor, effort: str) -> Any:
+    """The default combiner, made to work in one of its ways."""
+
+    def solve(part: torch.Tensor, how: Any) -> torch.Tensor:
+        problem = solver._Problem.of(part)
+        if effort == "sets":
+            w = solver._by_working_sets(problem, how)
+        else:
+            w = solver._polish(problem, solver._explore(problem, how), how)
+        best = problem.value(w).argmin(dim=1)
+        return w.gather(2, best[:, None, None].expand(-1, part.shape[2], 1)).squeeze(-1)
+
+    devices, antennas = channels.shape[-2:]
+    solver._solve = solve
+    solver.LARGE = 10**12  # what the default effort looks at
+    return solver.multicast(channels, LIGHT if effort != "full" else solver.default_effort(devices, antennas))
+
+
 def measure(layout: str, effort: str, devices: int, antennas: int, seconds: float) -> dict[str, Any]:
-    solver.LARGE = 10**12 if effort == "full" else 0  # type: ignore[attr-defined]
     rng = np.random.default_rng([LAYOUTS.index(layout), devices, antennas])
     fadings = 8 if devices <= 1024 else 2
     size = max(1, min(256, 400_000 // (devices * antennas * fadings)))
@@ -96,7 +121,7 @@ def measure(layout: str, effort: str, devices: int, antennas: int, seconds: floa
     inverse, power, loud_round, loud_run = [], [], [], []
     while True:
         channels = torch.from_numpy(draw(rng, layout, size, fadings, devices, antennas))
-        found = COMBINERS["auto"](channels).require_ok()
+        found = combine(channels, effort).require_ok()
         heard = torch.einsum("dfm,dfkm->dfk", found.combiner.conj(), channels).abs().square()
         energy = channels.abs().square().sum(-1) / heard  # ‖h_i s_i‖², what all antennas hear of a device
         inverse += (1.0 / found.norm.square()).tolist()
@@ -105,12 +130,14 @@ def measure(layout: str, effort: str, devices: int, antennas: int, seconds: floa
         loud_run += energy.mean(dim=1).amax(dim=1).log().tolist()
         values = np.array(inverse)
         per_drop = values.mean(axis=1)
-        spread = per_drop.std() / per_drop.mean() / math.sqrt(len(values)) if len(values) > 1 else math.inf
-        if len(values) >= 2 and (time.monotonic() - started > seconds or (len(values) >= 8 and spread < 0.01)):
+        samples = per_drop if len(values) > 1 else values[0]
+        spread = samples.std() / samples.mean() / math.sqrt(len(samples))
+        late = time.monotonic() - started > seconds
+        if (late and len(values) >= (2 if devices <= 8192 else 1)) or (len(values) >= 8 and spread < 0.01):
             break
     # Two fadings of one drop have in common what the positions do: their covariance is the variance between drops.
     logs = np.log(values)
-    between = np.cov(logs[:, ::2].mean(axis=1), logs[:, 1::2].mean(axis=1))[0, 1]
+    between = np.cov(logs[:, ::2].mean(axis=1), logs[:, 1::2].mean(axis=1))[0, 1] if len(logs) > 1 else 0.0
     mean = values.mean()
     if antennas == 1:
         mean, spread = single_antenna(layout, devices), 0.0
@@ -134,16 +161,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True)
     parser.add_argument("--layout", choices=LAYOUTS, action="append")
-    parser.add_argument("--seconds", type=float, default=6.0, help="per cell; at least two drops are measured")
+    parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=6.0,
+        help="per cell",
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for layout in arguments.layout or LAYOUTS:
-        with open(Path(arguments.out) / f"law_{layout}.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            for cell in cells(layout):
-                writer.writerow(measure(layout, *cell, arguments.seconds))
-                file.flush()
+        path = Path(arguments.out) / f"law_{layout}.csv"
+        rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+        if arguments.resume and path.is_file():
+            with open(path, newline="") as file:
+                rows = {(r["effort"], int(r["devices"]), int(r["antennas"])): r for r in csv.DictReader(file)}
+        for cell in cells(layout):
+            if cell in rows:
+                continue
+            rows[cell] = measure(layout, *cell, arguments.seconds)
+            with open(path, "w", newline="") as file:
+                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows[key] for key in cells(layout) if key in rows)
 
 
 if __name__ == "__main__":

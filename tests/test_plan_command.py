@@ -20,7 +20,7 @@ from airfl.channel.noise import noise_power_w
 from airfl.errors import InputError
 from airfl.linkplan import Quantities, accuracy, answer, free_epsilon, noise_of, plan, pose, scenario_names, solve
 from airfl.linkplan.answer import squared_mu
-from airfl.linkplan.law import LAYOUTS, LIGHT_BEYOND, combining, table
+from airfl.linkplan.law import LAYOUTS, LIGHT_BEYOND, SETS_BEYOND, combining, table
 from airfl.linkplan.quantities import WORDS
 from airfl.linkplan.show import sentences
 from airfl.privacy import GaussianAccountant, gaussian_epsilon, make_accountant, what_if_ledger
@@ -105,8 +105,11 @@ def test_one_antenna_is_exact_on_the_ring():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_more_devices_are_harder_to_reach_and_more_antennas_hear_better(layout):
+    """Where the combiner looks hard; where it does not, its answer is as good as its luck."""
     cells = table(layout)
     for (effort, i, j), cell in cells.items():
+        if effort != "full":
+            continue
         more_devices, more_antennas = cells.get((effort, i + 1, j)), cells.get((effort, i, j + 1))
         if more_devices is not None:
             assert more_devices.inverse_norm2 < cell.inverse_norm2, (effort, i, j)
@@ -128,7 +131,8 @@ def test_the_table_is_complete_and_hits_its_own_cells(layout):
 def test_the_line_between_the_efforts_is_the_combiners_own():
     import importlib
 
-    assert importlib.import_module("airfl.transceiver.multicast").LARGE == LIGHT_BEYOND
+    solver = importlib.import_module("airfl.transceiver.multicast")
+    assert (solver.LARGE, solver.WORKING_SET) == (LIGHT_BEYOND, SETS_BEYOND)
 
 
 def test_devices_that_are_followed_are_the_ledgers():
@@ -277,6 +281,7 @@ def test_scenarios_load_and_have_answers():
         assert all(value > 0 for value in found.epsilon.values())
         assert found.energy_j > 0
         assert linkplan.scenario_text(name).startswith("#")
+    assert answer(pose("satellite-iot", {})[0]).is_perk
     paper = pose("urban-cell", {})[0]
     assert (paper.devices, paper.active, paper.antennas, paper.parameters) == (50, 45, 100, 582_026)
     assert paper.clip_norm == pytest.approx(83.57, abs=0.01)

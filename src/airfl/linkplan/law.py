@@ -18,10 +18,11 @@ from typing import Literal, get_args
 from airfl.errors import InputError
 
 Layout = Literal["disk", "ring"]
-Effort = Literal["full", "light"]
+Effort = Literal["full", "light", "sets"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-#: K·m beyond which the combiner looks less hard (``transceiver.multicast.LARGE``): a table of its own lies there.
-LIGHT_BEYOND = 200_000
+#: K·m beyond which the combiner looks less hard (``transceiver.multicast.LARGE``), and K/m beyond which it then works
+#: on sets of devices (``WORKING_SET``): each way has a table of its own.
+LIGHT_BEYOND, SETS_BEYOND = 200_000, 20
 #: The table's edges.
 MOST_DEVICES, MOST_ANTENNAS = 65_536, 256
 
@@ -55,7 +56,7 @@ def table(layout: Layout) -> Table:
     text = (resources.files("airfl") / "linkplan" / f"law_{layout}.csv").read_text(encoding="utf-8")
     cells: dict[tuple[Effort, int, int], Combining] = {}
     for row in csv.DictReader(text.splitlines()):
-        effort: Effort = "full" if row["effort"] == "full" else "light"
+        effort: Effort = row["effort"]  # type: ignore[assignment]
         key = (effort, int(row["devices"]).bit_length() - 1, int(row["antennas"]).bit_length() - 1)
         cells[key] = Combining(*(float(row[name]) for name in _COLUMNS))
     return cells
@@ -66,26 +67,63 @@ def fewest_devices(layout: Layout) -> int:
     return 2 if layout == "disk" else 1
 
 
+def effort_of(active: int, antennas: int) -> Effort:
+    """Which way the default combiner works for K devices and m antennas."""
+    if active * antennas <= LIGHT_BEYOND:
+        return "full"
+    return "sets" if active > SETS_BEYOND * antennas else "light"
+
+
 def combining(layout: Layout, active: int, antennas: int) -> Combining:
-    """Interpolate linearly between logarithms, in log K and log m."""
+    """Interpolate between logarithms, in log K and log m: cubic where there are neighbours enough, else linear."""
     fewest = fewest_devices(layout)
     if not fewest <= active <= MOST_DEVICES:
         raise InputError(f"the planner knows {fewest} to {MOST_DEVICES:,} active devices; got {active:,}")
     if not 1 <= antennas <= MOST_ANTENNAS:
         raise InputError(f"the planner knows 1 to {MOST_ANTENNAS} antennas; got {antennas:,}")
     cells = table(layout)
-    effort: Effort = "light" if active * antennas > LIGHT_BEYOND else "full"
+    effort = effort_of(active, antennas)
     x, y = math.log2(active), math.log2(antennas)
     i, j = min(int(x), 15), min(int(y), 7)
-    corners = [
-        (wx * wy, cells[effort, i + di, j + dj])
-        for di, wx in ((0, i + 1 - x), (1, x - i))
-        for dj, wy in ((0, j + 1 - y), (1, y - j))
-        if wx * wy > 0.0
-    ]
+
+    def cell(a: int, b: int) -> Combining | None:
+        # The one corner that working on sets does not reach is borrowed from its neighbour.
+        found = cells.get((effort, a, b))
+        return cells.get(("light", a, b)) if found is None and effort == "sets" else found
 
     def between(name: str) -> float:
-        return math.exp(sum(weight * math.log(getattr(cell, name)) for weight, cell in corners))
+        def value(a: int, b: int) -> float | None:
+            found = cell(a, b)
+            return None if found is None else _forward(name, getattr(found, name))
 
-    spread = sum(weight * cell.drop_spread for weight, cell in corners)
-    return Combining(*(spread if name == "drop_spread" else between(name) for name in _COLUMNS))
+        columns = [_along([value(a, b) for a in range(i - 1, i + 3)], x - i) for b in range(j - 1, j + 3)]
+        result = _along(columns, y - j)
+        assert result is not None, f"the table of {layout} has a hole at {active} devices and {antennas} antennas"
+        return _backward(name, result)
+
+    return Combining(*(between(name) for name in _COLUMNS))
+
+
+def _forward(name: str, value: float) -> float:
+    return value if name == "drop_spread" else math.log(value)
+
+
+def _backward(name: str, value: float) -> float:
+    return max(0.0, value) if name == "drop_spread" else math.exp(value)
+
+
+def _along(values: list[float | None], t: float) -> float | None:
+    """Between the middle two of four equally spaced values: a cubic, or a line where an outer one is missing."""
+    before, left, right, after = values
+    if t == 0.0 or left is None:
+        return left if t == 0.0 else None
+    if t == 1.0 or right is None:
+        return right if t == 1.0 else None
+    if before is None or after is None:
+        return left + t * (right - left)
+    return (
+        -before * t * (t - 1.0) * (t - 2.0) / 6.0
+        + left * (t + 1.0) * (t - 1.0) * (t - 2.0) / 2.0
+        - right * (t + 1.0) * t * (t - 2.0) / 2.0
+        + after * (t + 1.0) * t * (t - 1.0) / 6.0
+    )

@@ -24,7 +24,8 @@ _OBSERVERS = {
 def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | None) -> None:
     """The table of observers, the plan in sentences, and where the figure is."""
     console = Console()
-    table = Table(title=f"{title}: {_in_short(answer.quantities)}", box=box.SIMPLE, title_justify="left")
+    console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
+    table = Table(box=box.SIMPLE)
     table.add_column("observer", no_wrap=True)
     table.add_column("")
     for column in ("free ε", "ε kept"):
@@ -149,7 +150,7 @@ def solved_text(answer: Answer) -> str:
 
 
 def _scaled(value: float, unit: str) -> str:
-    for scale, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p")):
+    for scale, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")):
         if value >= scale:
             return f"{value / scale:.3g} {prefix}{unit}"
     return f"{value:.2g} {unit}"

@@ -50,7 +50,8 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
         bottom = min(float(min(c.min() for c in tops)), answer.snr_db) - 6.0
         top = max(float(max(c.max() for c in tops)), answer.snr_db) + 6.0
         axes.fill_between(devices, bottom, target, color="#0072B2", alpha=0.12, hatch="..", linewidth=0)
-        axes.plot(devices, target, color="#000000", linewidth=2.6)
+        below = f"ε = {epsilon_text(q.epsilon)}; below it DP is a perk"
+        axes.plot(devices, target, color="#000000", linewidth=2.6, label=below)
         for index, (_, curve) in enumerate(curves):
             style = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))[index % 4]
             axes.plot(devices, curve, color="#777777", linewidth=1.0, linestyle=style)
@@ -61,19 +62,17 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
             weight = "bold" if epsilon == q.epsilon else "normal"
             text = f"ε = {epsilon_text(epsilon)}"
             axes.text(most * 1.15, float(curve[-1]), text, va="center", fontsize=8.5, fontweight=weight)
-        axes.plot([q.devices], [answer.snr_db], marker="*", markersize=15, color="#D55E00", markeredgecolor="black")
-        right = q.devices < math.sqrt(low * most)
-        note = f"{title}\nfree ε = {epsilon_text(answer.epsilon['models'])}"
-        side = {"ha": "left", "xytext": (11, 0)} if right else {"ha": "right", "xytext": (-11, 0)}
-        box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-        point = (float(q.devices), answer.snr_db)
-        axes.annotate(note, point, textcoords="offset points", va="center", fontsize=9, bbox=box, **side)  # type: ignore[arg-type]
-        axes.text(most * 0.8, bottom + 2.0, "here DP is a perk", fontsize=9, fontweight="bold", ha="right", bbox=box)
+        star = {"marker": "*", "markersize": 15, "color": "#D55E00", "markeredgecolor": "black", "linestyle": "none"}
+        note = f"{title}: free ε = {epsilon_text(answer.epsilon['models'])}"
+        axes.plot([q.devices], [answer.snr_db], label=note, **star)  # type: ignore[arg-type]
+        # Above the axes, where it can hide neither lines nor the star.
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize=9, borderaxespad=0.2)
         share = "" if q.participation == 1.0 else f", of which {100 * q.participation:.3g} % are active"
         axes.set_xlabel(f"devices n{share}")
         axes.set_ylabel("worst-case SNR P·Λ_min/σ² per antenna, dB")
         axes.set_title(
             f"free ε at δ = {number(q.delta)}, {q.relation}; m = {q.antennas}, d = {q.parameters:,}, T = {q.rounds:,}",
             fontsize=10,
+            pad=26,
         )
         write_figure(figure, folder, "plan")
