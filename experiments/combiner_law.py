@@ -162,12 +162,9 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--layout", choices=LAYOUTS, action="append")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=6.0,
-        help="per cell",
-    )
+    parser.add_argument("--refine", type=float, default=1.0, help="with --resume: measure again above this error")
+    parser.add_argument("--devices", type=int, nargs=2, default=(1, DEVICES[-1]), help="only cells within")
+    parser.add_argument("--seconds", type=float, default=6.0, help="per cell")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for layout in arguments.layout or LAYOUTS:
@@ -177,7 +174,8 @@ def main() -> None:
             with open(path, newline="") as file:
                 rows = {(r["effort"], int(r["devices"]), int(r["antennas"])): r for r in csv.DictReader(file)}
         for cell in cells(layout):
-            if cell in rows:
+            done = cell in rows and float(rows[cell]["standard_error"]) <= arguments.refine
+            if done or not arguments.devices[0] <= cell[1] <= arguments.devices[1]:
                 continue
             rows[cell] = measure(layout, *cell, arguments.seconds)
             with open(path, "w", newline="") as file:

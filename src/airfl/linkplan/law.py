@@ -85,6 +85,7 @@ def combining(layout: Layout, active: int, antennas: int) -> Combining:
     effort = effort_of(active, antennas)
     x, y = math.log2(active), math.log2(antennas)
     i, j = min(int(x), 15), min(int(y), 7)
+    smooth = effort != "sets"  # there the norm falls off a cliff where K/m gets large: a cubic would swing
 
     def cell(a: int, b: int) -> Combining | None:
         # The one corner that working on sets does not reach is borrowed from its neighbour.
@@ -96,8 +97,8 @@ def combining(layout: Layout, active: int, antennas: int) -> Combining:
             found = cell(a, b)
             return None if found is None else _forward(name, getattr(found, name))
 
-        columns = [_along([value(a, b) for a in range(i - 1, i + 3)], x - i) for b in range(j - 1, j + 3)]
-        result = _along(columns, y - j)
+        columns = [_along([value(a, b) for a in range(i - 1, i + 3)], x - i, smooth) for b in range(j - 1, j + 3)]
+        result = _along(columns, y - j, smooth)
         assert result is not None, f"the table of {layout} has a hole at {active} devices and {antennas} antennas"
         return _backward(name, result)
 
@@ -112,14 +113,14 @@ def _backward(name: str, value: float) -> float:
     return max(0.0, value) if name == "drop_spread" else math.exp(value)
 
 
-def _along(values: list[float | None], t: float) -> float | None:
+def _along(values: list[float | None], t: float, smooth: bool) -> float | None:
     """Between the middle two of four equally spaced values: a cubic, or a line where an outer one is missing."""
     before, left, right, after = values
     if t == 0.0 or left is None:
         return left if t == 0.0 else None
     if t == 1.0 or right is None:
         return right if t == 1.0 else None
-    if before is None or after is None:
+    if before is None or after is None or not smooth:
         return left + t * (right - left)
     return (
         -before * t * (t - 1.0) * (t - 2.0) / 6.0
