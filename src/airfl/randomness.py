@@ -9,10 +9,12 @@ data order and unit noise (common random numbers), which makes their difference 
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 Purpose = Literal[
     "partition",
@@ -59,4 +61,6 @@ def torch_seed(seed: int, purpose: Purpose, *key: int) -> int:
 
 def normal_like(generator: np.random.Generator, size: int, device: torch.device) -> torch.Tensor:
     """Draw ``size`` standard normals in float32 on the CPU and move them once."""
+    import torch  # here, so that what only draws channels need not load it
+
     return torch.from_numpy(generator.standard_normal(size, dtype=np.float32)).to(device)

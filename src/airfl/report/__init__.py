@@ -2,6 +2,7 @@
 
 from airfl.report.figures import draw_figures
 from airfl.report.page import write_report
-from airfl.report.words import epsilon_text, headline
+from airfl.report.words import headline
+from airfl.wording import epsilon_text
 
 __all__ = ["draw_figures", "epsilon_text", "headline", "write_report"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from airfl.report.words import epsilon_text
 from airfl.runs.reproduce import Row
+from airfl.wording import epsilon_text
 
 Rows = Mapping[str, Sequence[Row]]
 

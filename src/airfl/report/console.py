@@ -26,11 +26,12 @@ from rich.table import Table
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
-from airfl.report.words import audit_sentence, epsilon_text, headline, number, percent
+from airfl.report.words import audit_sentence, headline
 from airfl.runs import Audit, CombinerStudy, Result, Standing
 from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
 from airfl.study import Plan
+from airfl.wording import epsilon_text, number, percent
 
 if TYPE_CHECKING:
     from airfl.report.demo import Demo

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from airfl.report.figures import RC, _write
+from airfl.report.figures import RC, write_figure
 
 #: Predictions are black and grey; the two measured lines differ by dashes and markers as well.
 MEASURED = "#0072B2"
@@ -54,7 +54,7 @@ def draw_convergence(traces: Sequence[GradientTrace], folder: Path, name: str = 
         figure.axes[0].set_ylabel("squared norm of the gradient of the loss")
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8.5, handlelength=3.2)
-        _write(figure, folder, name)
+        write_figure(figure, folder, name)
 
 
 def _panel(axes: Axes, trace: GradientTrace) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from airfl.config import Config, preset
 from airfl.report.page import Story, write_report
 from airfl.report.perk_figure import draw_accuracy_against_epsilon
-from airfl.report.words import epsilon_text, percent
 from airfl.runs import Progress, Result, run, save
 from airfl.schemes import SCHEMES
+from airfl.wording import epsilon_text, percent
 
 #: Devices and the images of each: always the same 60,000 in all.
 DEVICES = {50: 1200, 500: 120, 6000: 10}

@@ -16,10 +16,11 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from airfl.privacy import ACCOUNTANTS
 from airfl.privacy.auditing import AuditBound
-from airfl.report.words import epsilon_text, number, private_scheme
+from airfl.report.words import private_scheme
 from airfl.runs import Audit, CombinerStudy, Curve, Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import SCHEMES
+from airfl.wording import epsilon_text, number
 
 #: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
 STYLES: dict[str, dict[str, Any]] = {
@@ -86,7 +87,7 @@ def draw_design(study: CombinerStudy, folder: Path) -> None:
         axes.invert_yaxis()
         axes.set_xlabel("‖w‖² above the proven bound, dB" if study.certified else "‖w‖², dB")
         axes.set_title(f"{study.active} devices, {study.antennas} antennas", fontsize=10)
-        _write(figure, folder, "combiners")
+        write_figure(figure, folder, "combiners")
 
 
 def draw_audit(audit: Audit, folder: Path) -> None:
@@ -109,7 +110,7 @@ def draw_audit(audit: Audit, folder: Path) -> None:
         axes.set_ylabel("density")
         axes.set_title(f"{audit.subject}: ε ≥ {epsilon_text(audit.bound.epsilon_lower)}", fontsize=10)
         axes.legend()
-        _write(figure, folder, "audit")
+        write_figure(figure, folder, "audit")
 
 
 #: Line styles of accountants; with a domain the dashes tell the diameters apart.
@@ -149,7 +150,7 @@ def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, nam
             axes.set_xlabel("rounds T")
             axes.legend(fontsize=8, loc="upper left")
         figure.axes[0].set_ylabel(f"ε at δ = {number(delta)}")
-        _write(figure, folder, name)
+        write_figure(figure, folder, name)
 
 
 def _coinciding(curves: Sequence[Curve]) -> list[list[Curve]]:
@@ -170,7 +171,8 @@ def _curve_label(curve: Curve) -> str:
     return label if curve.diameter is None else f"{label}, D = {number(curve.diameter)}"
 
 
-def _write(figure: Figure, folder: Path, name: str) -> None:
+def write_figure(figure: Figure, folder: Path, name: str) -> None:
+    """Write NAME.png and NAME.pdf."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind in ("png", "pdf"):
         write_bytes(folder / f"{name}.{kind}", _rendered(figure, kind))

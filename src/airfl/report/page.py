@@ -11,19 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.figures import draw_figures
-from airfl.report.words import (
-    NEIGHBOUR_WORDS,
-    OBSERVER_WORDS,
-    epsilon_meaning,
-    epsilon_text,
-    headline,
-    number,
-    percent,
-    private_scheme,
-)
+from airfl.report.words import headline, private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_text
 from airfl.schemes import SCHEMES
+from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent
 
 CAPTIONS = {
     "accuracy": "Test accuracy after every round. Bands reach from the worst to the best trial.",

@@ -14,10 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from airfl.report.figures import RC, STYLES, _write
-from airfl.report.words import number
+from airfl.report.figures import RC, STYLES, write_figure
 from airfl.runs.reproduce import VARIANTS, Row
 from airfl.schemes import SCHEMES
+from airfl.wording import number
 
 #: Published by the authors: final accuracy, i.i.d., mean over 10 trials (2.5 and 97.5 percentiles). ε̃, mean, low, high.
 PUBLISHED_DP = (
@@ -73,7 +73,7 @@ def _draw(folder: Path, name: str, panels: int, fill: Callable[[Sequence[Axes]],
         FigureCanvasAgg(figure)
         axes = [figure.add_subplot(1, panels, index + 1) for index in range(panels)]
         fill(axes)
-        _write(figure, folder, name)
+        write_figure(figure, folder, name)
 
 
 def _loss_of(notes: Mapping[str, Any], variant: str) -> str:

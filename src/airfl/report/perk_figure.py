@@ -14,8 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from airfl.report.figures import RC, _write
-from airfl.report.words import epsilon_text
+from airfl.report.figures import RC, write_figure
+from airfl.wording import epsilon_text
 
 Row = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def draw_perk(rows: Sequence[Row], folder: Path, name: str = "perk") -> None:
         if image is not None:
             bar = figure.colorbar(image, ax=figure.axes, format=PercentFormatter(1.0, decimals=0), pad=0.02)
             bar.set_label("test accuracy")
-        _write(figure, folder, name)
+        write_figure(figure, folder, name)
 
 
 def _map(axes: Axes, rows: Sequence[Row]) -> Any:
@@ -93,4 +93,4 @@ def draw_accuracy_against_epsilon(rows: Sequence[Row], folder: Path, name: str, 
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_title(title, fontsize=10)
         axes.legend()
-        _write(figure, folder, name)
+        write_figure(figure, folder, name)

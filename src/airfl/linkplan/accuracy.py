@@ -1,0 +1,160 @@
+"""What noise costs in accuracy: one simple formula, its parameters in one place, and a check against measurements.
+
+Over T rounds the updates add up to T·K·u at most (u = ‖mean update‖), and the noise to √(T·v) per coordinate. Their
+ratio, the residual noise
+
+    z = √(v/T) / (K·u),
+
+is √(T·d) times smaller than the noise-to-update ratio of a round. Where a budget sets the noise, v = T·S²/μ*², it is
+z = S/(μ*·K·u): neither T nor d nor the clip norm is left, only how many devices add up. The prediction is
+
+    cost = (noiseless accuracy − chance) · (1 − exp(−(z/scale)^power)).
+
+It knows nothing about model, data or tuning. Treat it as a rule of thumb, and read the error that is printed with it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from airfl.errors import InputError
+from airfl.privacy import gaussian_mu
+
+#: Norm of the averaged update over the clip norm where nothing else is stated: devices pull in different directions.
+ALIGNMENT = 0.3
+#: Accuracy of guessing among ten classes, and of a noiseless run, where nothing else is known.
+CHANCE, NOISELESS = 0.1, 0.85
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The prediction's parameters and where they come from."""
+
+    scale: float
+    power: float
+    source: str
+
+    def cost(self, residual: float, noiseless: float = NOISELESS) -> float:
+        """Accuracy lost at this residual noise, as a fraction (0.01 is one point)."""
+        return (noiseless - CHANCE) * -math.expm1(-((residual / self.scale) ** self.power))
+
+    def residual_for(self, cost: float, noiseless: float = NOISELESS) -> float:
+        """The residual noise that costs so much: the inverse of ``cost``."""
+        return float(self.scale * (-math.log1p(-cost / (noiseless - CHANCE))) ** (1.0 / self.power))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measured accuracy: a row of ``perk.csv``."""
+
+    devices: int
+    model: str
+    epsilon: float
+    delta: float
+    neighbours: str
+    accuracy: float
+    noiseless: float
+
+    @property
+    def residual(self) -> float:
+        """z of a run whose budget sets the noise and in which all devices take part."""
+        reach = 1.0 if self.neighbours == "add-remove" else 2.0
+        return reach / (gaussian_mu(self.epsilon, self.delta) * self.devices * ALIGNMENT)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far predictions are from measurements, in accuracy."""
+
+    points: int
+    median_error: float
+    largest_error: float
+    worst: Measured
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "points": self.points,
+            "median_error": self.median_error,
+            "largest_error": self.largest_error,
+            "worst": vars(self.worst),
+        }
+
+
+#: The prototype of many devices (6,000, small CNN, one trial each): what there is before a study has been run.
+PROTOTYPE = tuple(
+    Measured(6000, "small-cnn", epsilon, 1e-5, "add-remove", accuracy, 0.861)
+    for epsilon, accuracy in ((2.0, 0.854), (1.0, 0.834), (1.0, 0.836), (0.5, 0.800))
+)
+
+
+def fit(points: Sequence[Measured], source: str) -> CostModel:
+    """Least squares on the accuracies, in scale and power."""
+    if len(points) < 2:
+        raise InputError("a fit needs at least two measured accuracies at a finite ε")
+
+    def misses(logs: np.ndarray, /) -> list[float]:
+        model = CostModel(math.exp(logs[0]), math.exp(logs[1]), source)
+        return [model.cost(p.residual, p.noiseless) - (p.noiseless - p.accuracy) for p in points]
+
+    found = optimize.least_squares(misses, [math.log(0.02), math.log(1.5)])
+    return CostModel(math.exp(found.x[0]), math.exp(found.x[1]), source)
+
+
+#: What the planner predicts with: ``fit(PROTOTYPE)``, rounded (a test holds the two together).
+SHIPPED = CostModel(scale=0.021, power=1.47, source="four prototype runs with 6,000 devices and a small CNN")
+
+
+def check(model: CostModel, points: Sequence[Measured]) -> Check:
+    """The prediction's error on measured accuracies."""
+    if not points:
+        raise InputError("there is nothing to check the prediction against")
+    errors = [abs(model.cost(p.residual, p.noiseless) - (p.noiseless - p.accuracy)) for p in points]
+    ranked = sorted(errors)
+    middle = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2.0
+    return Check(len(points), middle, ranked[-1], points[errors.index(ranked[-1])])
+
+
+def read_measured(path: str | Path) -> list[Measured]:
+    """The rows of a study's ``perk.csv`` with a finite ε."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            Measured(
+                int(row["devices"]),
+                row["model"],
+                float(row["epsilon"]),
+                float(row["delta"]),
+                row["neighbours"],
+                float(row["accuracy_mean"]),
+                float(row["noiseless_accuracy"]),
+            )
+            for row in rows
+            if _is_finite(row["epsilon"])
+        ]
+    except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read measured accuracies from `{path}`: {error!r}") from None
+
+
+def _is_finite(text: str) -> bool:
+    """Whether a row has a finite ε; ∞ is written in many ways."""
+    return text.strip().lower() not in ("", "∞", "none", "null") and math.isfinite(float(text))
+
+
+def find_study() -> Path | None:
+    """``experiments/results/perk.csv`` below the working folder, or of the checkout; None where there is none."""
+    place = Path("experiments") / "results" / "perk.csv"
+    for root in (Path.cwd(), Path(__file__).resolve().parents[3]):
+        if (root / place).is_file():
+            return root / place
+    return None

@@ -1,0 +1,209 @@
+"""From a complete set of quantities to everything the planner says about it.
+
+At full power π_t² = ρ_t·c²/(d·P·Λ), so the noise is v_t = π_t²σ²/2 and, with S = s·c (s = 1 for add-remove, 2 for
+replace),
+
+    μ² = Σ_t S²/v_t = 2 s² · d · T · SNR · E[1/ρ],        SNR = P·Λ_edge/σ².
+
+The clip norm cancels: at full power a device is heard as loud as its power allows, whatever c is. A budget of μ* asks
+for v = T·S²/μ*², so for a power lower by the factor β = μ*²/μ² where that is below one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from airfl.errors import InputError
+from airfl.linkplan.accuracy import SHIPPED, CostModel
+from airfl.linkplan.law import Combining, combining
+from airfl.linkplan.quantities import Quantities, word_of
+from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu
+from airfl.privacy.gaussian import squared_ratios
+
+#: Devices up to which the ledger follows each of them through the run (``promise.MAX_DEVICE_NORMS``).
+FOLLOWED = 1000
+#: Rounds over which the table followed them.
+RUN_ROUNDS = 8
+#: The cost in accuracy at which the smallest number of devices is stated: one point.
+ONE_POINT = 0.01
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that follows. None where a quantity it needs is not known.
+
+    Attributes:
+        epsilon: free ε by observer: everybody at full power, no budget; None: no finite one, or not known (base station
+            of a plan from a noise variance).
+        epsilon_range: free ε of a drop that is one standard deviation luckier or unluckier than the mean.
+        epsilon_kept: ε by observer after the back-off that the target asks for.
+        margin_db: by how much the link is below (positive) or above the threshold where free ε equals the target.
+        snr_db, threshold_db: P·Λ_edge/σ² now and at the threshold.
+        noise_var: v after the back-off, per real coordinate of the sum.
+        noise_to_update, free_noise_to_update: √(d·v)/K over the norm of the averaged update, with and without the
+            target.
+        residual: z of ``accuracy``.
+        accuracy_cost: predicted loss of accuracy.
+        tolerated: noise-to-update ratio at which the prediction costs one point (or as asked).
+        smallest_devices: n that meets the target at that ratio.
+        energy_j, mean_energy_j: of a round, of the device that needs most and on average over devices, at full clip.
+        airtime_s: d symbols: one real value a complex symbol, since only the real part is used.
+        solved_for: the quantity that was asked for, and its value in ``quantities``.
+        is_default_ratio: whether ``tolerated`` was not asked for.
+    """
+
+    quantities: Quantities
+    epsilon: dict[str, float | None]
+    epsilon_range: tuple[float, float] | None
+    epsilon_kept: dict[str, float | None]
+    is_perk: bool
+    margin_db: float
+    snr_db: float | None
+    threshold_db: float | None
+    noise_var: float
+    noise_to_update: float | None
+    free_noise_to_update: float | None
+    residual: float | None
+    accuracy_cost: float | None
+    tolerated: float | None
+    smallest_devices: int | None
+    energy_j: float | None
+    mean_energy_j: float | None
+    airtime_s: float | None
+    solved_for: str | None = None
+    is_default_ratio: bool = True
+
+    @property
+    def backoff_db(self) -> float:
+        """How much power is held back to keep the target."""
+        return max(0.0, -self.margin_db)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that ``airfl plan --json`` prints."""
+        q, name = self.quantities, self.solved_for
+        plain = {
+            key: value if not isinstance(value, float) or math.isfinite(value) else None
+            for key, value in vars(self).items()
+            if key not in ("quantities", "solved_for", "is_default_ratio")
+        }
+        solved = None if name is None else {"name": word_of(name), "value": getattr(q, name)}
+        return {**plain, "backoff_db": self.backoff_db, "solved_for": solved, "quantities": vars(q)}
+
+
+def squared_mu(q: Quantities, law: Combining | None = None) -> float:
+    """μ² of the whole run at full power, for an observer of every round's model."""
+    reach = 1.0 if q.relation == "add-remove" else 2.0
+    assert q.rounds is not None
+    if q.noise_var is not None:
+        assert q.clip_norm is not None
+        return (reach * q.clip_norm) ** 2 * q.rounds / q.noise_var
+    assert q.antennas is not None
+    assert q.parameters is not None
+    law = law or combining(q.layout, q.active, q.antennas)
+    return 2.0 * reach**2 * q.parameters * q.rounds * q.snr * law.inverse_norm2
+
+
+def free_epsilon(q: Quantities) -> float:
+    """Free ε for who sees the models; exact for the noise that is assumed."""
+    return gaussian_epsilon(q.delta, math.sqrt(squared_mu(q)))
+
+
+def noise_of(ledger: Ledger) -> float:
+    """The one noise variance that gives T rounds the same ε as a ledger's different ones: T/Σ(1/v_t) at unit gains."""
+    ratios = squared_ratios(ledger, "add-remove")
+    return ledger.events[0].clip_norm ** 2 * len(ledger.events) / math.fsum(ratios)
+
+
+def answer(
+    q: Quantities, solved_for: str | None = None, tolerated: float | None = None, model: CostModel = SHIPPED
+) -> Answer:
+    """Everything about a complete set of quantities.
+
+    Args:
+        solved_for: which of them was solved for.
+        tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
+    """
+    if tolerated is not None and not 0.0 < tolerated < math.inf:
+        raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
+    assert q.epsilon is not None
+    assert q.rounds is not None
+    from_link = q.noise_var is None
+    law = combining(q.layout, q.active, q.antennas or 0) if from_link else None
+    mu2 = squared_mu(q, law)
+    target2 = gaussian_mu(q.epsilon, q.delta) ** 2
+    margin_db = 0.0 if solved_for == "epsilon" else 10.0 * math.log10(target2 / mu2)
+    backoff = min(1.0, target2 / mu2) if margin_db < -1e-9 else 1.0
+
+    def epsilon_at(squared: float) -> float | None:
+        found = gaussian_epsilon(q.delta, math.sqrt(squared))
+        return found if math.isfinite(found) else None
+
+    def by_observer(factor: float) -> dict[str, float | None]:
+        seen: dict[str, float | None] = dict.fromkeys(("model", "models"), epsilon_at(mu2 * factor))
+        seen["base-station"] = None if law is None else epsilon_at(mu2 * factor * _loudness(q, law))
+        return seen
+
+    clip = q.clip_norm or 1.0
+    reach = 1.0 if q.relation == "add-remove" else 2.0
+    free_var = q.rounds * (reach * clip) ** 2 / mu2
+    snr_db = 10.0 * math.log10(q.snr) if from_link else None
+    spread = None
+    if law is not None:
+        low, high = (gaussian_epsilon(q.delta, math.sqrt(mu2) * math.exp(s * law.drop_spread / 2)) for s in (-1, 1))
+        spread = (low, high)
+    known = q.devices is not None and q.parameters is not None
+    update = q.update_norm if q.update_norm is not None else q.alignment * clip
+    # Noise of the average over norm of the average, for a variance of 1 in one coordinate of the sum.
+    unit = 1.0 / (q.active * update) if known else math.nan
+    root_d = math.sqrt(q.parameters or math.nan)
+    residual = unit * math.sqrt(free_var / backoff / q.rounds)
+    is_default = tolerated is None
+    if tolerated is None:
+        tolerated = model.residual_for(ONE_POINT) * math.sqrt(q.rounds) * root_d
+    smallest = None
+    if known:
+        asked = q.rounds * (reach * clip) ** 2 / target2
+        needed = root_d * math.sqrt(asked) / (update * tolerated)
+        smallest = max(1, math.ceil(needed / q.participation * (1.0 - 1e-12)))
+    rate = q.symbols_per_second
+    airtime = None if rate is None or q.parameters is None else q.parameters / rate
+    energy = None if airtime is None or q.power_w is None or law is None else q.power_w * backoff * airtime
+    return Answer(
+        quantities=q,
+        epsilon=by_observer(1.0),
+        epsilon_range=spread,
+        epsilon_kept=by_observer(backoff),
+        is_perk=margin_db >= -1e-9,  # a solved link sits on the threshold, but for rounding
+        margin_db=margin_db,
+        snr_db=snr_db,
+        threshold_db=None if snr_db is None else snr_db + margin_db,
+        noise_var=free_var / backoff,
+        noise_to_update=unit * root_d * math.sqrt(free_var / backoff) if known else None,
+        free_noise_to_update=unit * root_d * math.sqrt(free_var) if known else None,
+        residual=residual if known else None,
+        accuracy_cost=model.cost(residual) if known else None,
+        tolerated=tolerated if known else None,
+        smallest_devices=smallest,
+        energy_j=energy,
+        mean_energy_j=None if energy is None or law is None else energy * law.mean_power,
+        airtime_s=airtime,
+        solved_for=solved_for,
+        is_default_ratio=is_default,
+    )
+
+
+def _loudness(q: Quantities, law: Combining) -> float:
+    """μ² of a base station that looks at every antenna over μ² of who sees the models; never below one.
+
+    The ledger of a small cell follows the device that is heard best over its own rounds. The more rounds, the more the
+    luck of fading averages out, like one over their number: between one round and the eight of the table, and beyond.
+    """
+    heard = law.loudest_round
+    if q.devices is not None and q.devices <= FOLLOWED:
+        own = max(1.0, q.participation * (q.rounds or 1))
+        luck = (1.0 / own - 1.0 / RUN_ROUNDS) / (1.0 - 1.0 / RUN_ROUNDS)
+        heard = law.loudest_run + luck * (law.loudest_round - law.loudest_run)
+    return max(1.0, heard / law.inverse_norm2)

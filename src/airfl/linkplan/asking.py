@@ -1,0 +1,126 @@
+"""From what was given to a question: which quantity is unknown, and which contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airfl.errors import InputError
+from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, word_of
+
+#: What makes a link.
+LINK = ("power_w", "distance_m", "bandwidth_hz")
+
+
+def _flag(name: str) -> str:
+    return f"--{word_of(name)}"
+
+
+def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None = None) -> tuple[Quantities, str | None]:
+    """Join a scenario with options, find the one unknown, and refuse contradictions in one sentence.
+
+    Args:
+        scenario: a name or a file; its values give way to options.
+        given: options by field name, and ``active`` (K); None for those that were left out.
+        solve_for: a key of ``WORDS``; default: the one quantity that is missing.
+
+    Returns:
+        The quantities and the field name of the unknown; None if nothing is.
+    """
+    options = {name: value for name, value in given.items() if value is not None}
+    if solve_for is not None and solve_for not in WORDS:
+        raise InputError(f"cannot solve for `{solve_for}`; known: {', '.join(WORDS)}")
+    wanted = None if solve_for is None else WORDS[solve_for]
+    _refuse_pairs(options, wanted)
+    values = {} if scenario is None else read_scenario(scenario)
+    _give_way(values, options, wanted)
+    values.update(options)
+    if wanted is not None:
+        values.pop(wanted, None)
+    _resolve_active(values, wanted)
+    quantities = Quantities(**values)
+    missing = [name for name in _needed(values, wanted) if values.get(name) is None and name != wanted]
+    if wanted is None and len(missing) == 1:
+        return quantities, missing[0]
+    if missing:
+        words = ", ".join(_flag(name) for name in missing)
+        more = f" besides {_flag(wanted)}, which is solved for" if wanted else ""
+        known = ", ".join(scenario_names())
+        raise InputError(f"{words} missing{more}; one quantity can be left out, or give a scenario ({known})")
+    _refuse_what_does_not_matter(quantities, wanted)
+    if quantities.update_norm is not None and quantities.clip_norm is None and wanted != "clip_norm":
+        raise InputError("--update-norm needs --clip to compare the noise with; give both or none")
+    return quantities, wanted
+
+
+def _refuse_pairs(options: Mapping[str, Any], wanted: str | None) -> None:
+    """Contradictions among what the user typed, whatever a scenario says."""
+    if wanted is not None and wanted in options:
+        raise InputError(f"{_flag(wanted)} is given and solved for; leave out one of the two")
+    if "active" in options and "participation" in options:
+        raise InputError("--active and --participation say the same thing; give one of them")
+    if "active" in options and wanted == "devices":
+        raise InputError("--active fixes how many devices transmit; to solve for devices give --participation instead")
+    asked = {*options, *([wanted] if wanted else [])}
+    if "snr_db" in asked and "distance_m" in asked:
+        raise InputError("--snr and --distance say the same thing; give one of them")
+    if "snr_db" in options and wanted in LINK:
+        raise InputError(f"--snr says how good the link is, so {_flag(wanted)} cannot be solved for; leave out --snr")
+    if "noise_var" in asked:
+        for name in ("snr_db", "distance_m", "power_w", "antennas"):
+            if name in asked:
+                raise InputError(f"--noise-var stands for the whole link; leave out {_flag(name)}, or --noise-var")
+
+
+def _give_way(values: dict[str, Any], options: Mapping[str, Any], wanted: str | None) -> None:
+    """Drop what a scenario says in other words than the options do."""
+    asked = {*options, *([wanted] if wanted else [])}
+    if "snr_db" in asked:
+        values.pop("distance_m", None)
+    if "distance_m" in asked or (wanted in LINK and "snr_db" not in options):
+        values.pop("snr_db", None)
+    if "noise_var" in asked:
+        for name in ("snr_db", "distance_m", "power_w", "antennas"):
+            values.pop(name, None)
+    elif asked & {"snr_db", "distance_m", "power_w", "antennas"}:
+        values.pop("noise_var", None)
+    if asked & {"active", "participation"}:
+        values.pop("active", None)
+        values.pop("participation", None)
+
+
+def _refuse_what_does_not_matter(quantities: Quantities, wanted: str | None) -> None:
+    """An unknown that ε does not depend on has no answer."""
+    if wanted == "clip_norm" and quantities.noise_var is None:
+        raise InputError(
+            "cannot solve for the clip norm: at full power ε does not depend on it; give --noise-var in place of the "
+            "link"
+        )
+    if quantities.noise_var is not None and wanted in ("devices", "antennas", "parameters", *LINK):
+        raise InputError(
+            f"cannot solve for {_flag(wanted)}: with --noise-var ε does not depend on it; leave out --noise-var"
+        )
+
+
+def _resolve_active(values: dict[str, Any], wanted: str | None) -> None:
+    active = values.pop("active", None)
+    if active is None:
+        return
+    if wanted == "devices":
+        raise InputError("the scenario fixes `active`; to solve for devices give --participation")
+    if isinstance(active, bool) or not isinstance(active, int) or active < 1:
+        raise InputError(f"`active` must be a whole number of at least 1; got {active!r}")
+    devices = values.setdefault("devices", active)  # nobody else was mentioned
+    if isinstance(devices, int | float) and active > devices:
+        raise InputError(f"{active:,} active devices are more than the {devices:,} that there are; lower --active")
+    values["participation"] = active / devices
+
+
+def _needed(values: Mapping[str, Any], wanted: str | None) -> tuple[str, ...]:
+    """What must be known for ε, given how the link is described."""
+    if values.get("noise_var") is not None or wanted == "noise_var":
+        return ("clip_norm", "noise_var", "rounds", "epsilon")
+    # Nothing at all about the link is one unknown: how good it is.
+    if values.get("snr_db") is not None or wanted == "snr_db" or not any(values.get(n) or wanted == n for n in LINK):
+        return ("devices", "antennas", "snr_db", "parameters", "rounds", "epsilon")
+    return ("devices", "antennas", *LINK, "parameters", "rounds", "epsilon")

@@ -1,0 +1,164 @@
+"""A plan for people: a table and plain sentences."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from airfl.linkplan.accuracy import SHIPPED, Check
+from airfl.linkplan.answer import Answer
+from airfl.linkplan.quantities import Quantities, word_of
+from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, power_text
+
+_OBSERVERS = {
+    "model": "who sees the final model",
+    "models": "who hears every round's model",
+    "base-station": "a curious base station",
+}
+
+
+def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | None) -> None:
+    """The table of observers, the plan in sentences, and where the figure is."""
+    console = Console()
+    console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
+    table = Table(box=box.SIMPLE)
+    table.add_column("observer", no_wrap=True)
+    table.add_column("")
+    for column in ("free ε", "ε kept"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for observer, words in _OBSERVERS.items():
+        known = answer.snr_db is not None or observer != "base-station"
+        cells = (answer.epsilon[observer], answer.epsilon_kept[observer])
+        table.add_row(observer, words, *(epsilon_text(value) if known else "?" for value in cells))
+    console.print(table)
+    for sentence in sentences(answer, check):
+        console.print(f"• {sentence}", highlight=False)
+    if folder is not None:
+        print(f"\nFigure: {(folder / 'plan.png').resolve()}")
+
+
+def _in_short(q: Quantities) -> str:
+    parts = []
+    if q.devices is not None:
+        parts.append(f"{q.devices:,} devices" if q.active == q.devices else f"{q.active:,} of {q.devices:,} devices")
+    if q.antennas is not None and q.noise_var is None:
+        parts.append(f"{q.antennas} antenna{'s' if q.antennas > 1 else ''}")
+    if q.parameters is not None:
+        parts.append(f"{q.parameters:,} parameters")
+    parts.append(f"{q.rounds:,} round{'s' if (q.rounds or 0) > 1 else ''}")
+    return ", ".join(parts)
+
+
+def sentences(answer: Answer, check: Check | None = None) -> list[str]:
+    """The plan in plain words, the answer first."""
+    q = answer.quantities
+    free = answer.epsilon["models"]
+    said = []
+    if answer.solved_for is not None:
+        said.append(f"Solved for {word_of(answer.solved_for)}: {solved_text(answer)}.")
+    spread = ""
+    if answer.epsilon_range is not None and answer.epsilon_range[1] > 1.01 * answer.epsilon_range[0]:
+        low, high = (epsilon_text(value) for value in answer.epsilon_range)
+        spread = f"; from {low} to {high} depending on where the devices happen to be"
+    said.append(
+        f"At full power the noise alone gives ε = {epsilon_text(free)} (δ = {number(q.delta)}, "
+        f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
+    )
+    said.append(_perk_sentence(answer))
+    said += _ratio_sentences(answer, check)
+    if answer.airtime_s is not None:
+        said.append(_air_sentence(answer))
+    return said
+
+
+def _perk_sentence(answer: Answer) -> str:
+    target = f"ε = {epsilon_text(answer.quantities.epsilon)}"
+    where = ""
+    if answer.threshold_db is not None:
+        where = (
+            " The worst-case SNR (P·Λ_min/σ² per antenna, Λ_min the path gain at the edge) is "
+            f"{answer.snr_db:.1f} dB and the threshold {answer.threshold_db:.1f} dB."
+        )
+    if answer.is_perk:
+        return f"DP is a perk: the noise meets {target} with {answer.margin_db:.1f} dB to spare.{where}"
+    how = "devices hold that much power back" if answer.snr_db is not None else "the sum needs that much more noise"
+    return f"DP is not a perk: for {target} the link is {-answer.margin_db:.1f} dB too good, so {how}.{where}"
+
+
+def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
+    if answer.noise_to_update is None or answer.accuracy_cost is None:
+        return ["Noise against update is not known without --devices and --parameters."]
+    q = answer.quantities
+    against = f"taken as {number(q.alignment)}·c" if q.update_norm is None else f"given as {number(q.update_norm)}"
+    said = [
+        f"Noise of the averaged update over its norm ({against}): {answer.noise_to_update:.3g} a round"
+        + (f", {answer.free_noise_to_update:.3g} without the target" if not answer.is_perk else "")
+        + "."
+    ]
+    points = 100.0 * answer.accuracy_cost
+    cost = f"{points:.1f}" if points >= 0.05 else "less than 0.1"
+    tested = (
+        f"checked on {check.points} measured accuracies, its error is {100 * check.median_error:.1f} points in the "
+        f"median and {100 * check.largest_error:.1f} at worst"
+        if check is not None
+        else "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
+    )
+    said.append(f"Predicted cost: {cost} points of accuracy (fitted on {SHIPPED.source}; {tested}).")
+    assert answer.tolerated is not None
+    where = " (where the prediction costs one point)" if answer.is_default_ratio else ""
+    said.append(
+        f"Smallest number of devices for ε = {epsilon_text(q.epsilon)} at a ratio of {answer.tolerated:.3g}"
+        f"{where}: {answer.smallest_devices:,}. The energy of the sum grows with K²; the noise that the target asks "
+        "for does not."
+    )
+    return said
+
+
+def _air_sentence(answer: Answer) -> str:
+    q = answer.quantities
+    assert answer.airtime_s is not None
+    text = (
+        f"A round takes {_seconds(answer.airtime_s)} on air: {q.parameters:,} symbols, one real value each, since only "
+        "the real part is used"
+    )
+    if answer.energy_j is None or answer.mean_energy_j is None:
+        return text + "."
+    return f"{text}; a device spends at most {_joules(answer.energy_j)}, {_joules(answer.mean_energy_j)} on average" + (
+        f", with {answer.backoff_db:.1f} dB of power held back." if answer.backoff_db > 0 else ", at full power."
+    )
+
+
+def solved_text(answer: Answer) -> str:
+    """The solved quantity with its unit."""
+    name = answer.solved_for or ""
+    value = getattr(answer.quantities, name)
+    if name == "power_w":
+        return power_text(value) if value >= 1e-14 else f"{value:.3g} W"
+    if name == "distance_m":
+        return f"{value / 1000:,.4g} km" if value >= 1000 else f"{value:.4g} m"
+    if name == "snr_db":
+        return f"{value:.2f} dB"
+    if name == "bandwidth_hz":
+        return f"{value / 1e6:,.4g} MHz" if value >= 1e5 else f"{value:.4g} Hz"
+    if name == "epsilon":
+        return f"ε = {epsilon_text(value)}"
+    return f"{value:,}" if isinstance(value, int) else number(float(f"{value:.5g}"))
+
+
+def _scaled(value: float, unit: str) -> str:
+    for scale, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")):
+        if value >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.2g} {unit}"
+
+
+def _seconds(value: float) -> str:
+    return _scaled(value, "s") if value < 120 else f"{value / 60:.3g} min"
+
+
+def _joules(value: float) -> str:
+    return _scaled(value, "J") if math.isfinite(value) else "∞"

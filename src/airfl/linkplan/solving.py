@@ -1,0 +1,107 @@
+"""The one unknown for which free ε meets the target.
+
+μ² is a power law in most quantities, so those are solved exactly: with μ² = C·x^p, x = (μ*²/C)^{1/p}. Devices and
+antennas enter through the combiner: the smallest number of devices and the largest number of antennas are searched.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from airfl.errors import InputError
+from airfl.linkplan.answer import free_epsilon, squared_mu
+from airfl.linkplan.law import MOST_ANTENNAS, MOST_DEVICES, fewest_devices
+from airfl.linkplan.quantities import Quantities
+from airfl.privacy import gaussian_delta, gaussian_mu
+from airfl.wording import epsilon_text
+
+#: The exponent p of μ² = C·x^p.
+POWER_LAWS = {
+    "power_w": 1.0,
+    "distance_m": -2.0,
+    "bandwidth_hz": -1.0,
+    "rounds": 1.0,
+    "parameters": 1.0,
+    "clip_norm": 2.0,
+    "noise_var": -1.0,
+}
+#: Numbers of devices that are tried before the last step is refined.
+_TRIED = 240
+
+
+def solve(q: Quantities, unknown: str) -> Quantities:
+    """The quantities with the unknown filled in."""
+    if unknown == "epsilon":
+        epsilon = free_epsilon(q)
+        if not math.isfinite(epsilon) or epsilon <= 0.0:
+            raise InputError(f"free ε is {epsilon}: nothing to plan with; change the link")
+        return q.with_values({unknown: epsilon})
+    if unknown == "delta":
+        assert q.epsilon is not None
+        delta = gaussian_delta(q.epsilon, math.sqrt(squared_mu(q)))
+        if not 1e-200 <= delta < 1.0 - 1e-9:
+            raise InputError(f"no useful δ makes free ε equal {epsilon_text(q.epsilon)}; change --epsilon or the link")
+        return q.with_values({unknown: delta})
+    assert q.epsilon is not None
+    goal = gaussian_mu(q.epsilon, q.delta) ** 2
+    if unknown == "devices":
+        return q.with_values({unknown: _fewest(q, goal)})
+    if unknown == "antennas":
+        return q.with_values({unknown: _most_antennas(q, goal)})
+    if unknown == "snr_db":
+        value: Any = 10.0 * math.log10(goal / squared_mu(q.with_values({"snr_db": 0.0})))
+    else:
+        value = (goal / squared_mu(q.with_values({unknown: 1}))) ** (1.0 / POWER_LAWS[unknown])
+    if unknown in ("rounds", "parameters"):
+        value = _whole(q, unknown, value)
+    return q.with_values({unknown: value})
+
+
+def _whole(q: Quantities, unknown: str, value: float) -> int:
+    """The largest whole number within the target."""
+    if value < 1.0 - 1e-12:
+        needed = epsilon_text(free_epsilon(q.with_values({unknown: 1})))
+        what = "round" if unknown == "rounds" else "parameter"
+        raise InputError(f"not even one {what} fits: free ε is {needed} then; raise --epsilon or weaken the link")
+    return max(1, math.floor(value * (1.0 + 1e-12)))
+
+
+def _fewest(q: Quantities, goal: float) -> int:
+    """The smallest n whose free ε is within the target; more devices are harder to reach, so there is more noise."""
+    fewest = fewest_devices(q.layout)
+    low = next(n for n in range(1, 10**9) if max(1, round(q.participation * n)) >= fewest)
+    high = int(MOST_DEVICES / q.participation)
+    while max(1, round(q.participation * high)) > MOST_DEVICES:
+        high -= 1
+
+    def enough(n: int) -> bool:
+        return squared_mu(q.with_values({"devices": n})) <= goal
+
+    steps: list[int] = [round(low * (high / low) ** (k / _TRIED)) for k in range(_TRIED + 1)]
+    first = next((k for k, n in enumerate(steps) if enough(n)), None)
+    if first is None:
+        crowd = q.with_values({"devices": high})
+        raise InputError(
+            f"even {high:,} devices leave free ε at {epsilon_text(free_epsilon(crowd))}: the link is "
+            f"{10.0 * math.log10(squared_mu(crowd) / goal):.1f} dB too good; lower --power or --snr, or raise --epsilon"
+        )
+    if first == 0:
+        return low
+    below, above = steps[first - 1], steps[first]
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (below, middle) if enough(middle) else (middle, above)
+    return above
+
+
+def _most_antennas(q: Quantities, goal: float) -> int:
+    """The largest m whose free ε is within the target; more antennas hear better, so there is less noise."""
+    for antennas in range(MOST_ANTENNAS, 0, -1):
+        if squared_mu(q.with_values({"antennas": antennas})) <= goal:
+            return antennas
+    single = q.with_values({"antennas": 1})
+    raise InputError(
+        f"even one antenna leaves free ε at {epsilon_text(free_epsilon(single))}: the link is "
+        f"{10.0 * math.log10(squared_mu(single) / goal):.1f} dB too good; lower --power or --snr, or raise --epsilon"
+    )

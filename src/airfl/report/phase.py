@@ -1,0 +1,78 @@
+"""The phase diagram of a plan: devices against SNR, with lines of equal free ε."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from airfl.errors import InputError
+from airfl.linkplan import Answer
+from airfl.linkplan.answer import squared_mu
+from airfl.linkplan.law import MOST_DEVICES, fewest_devices
+from airfl.linkplan.quantities import Quantities
+from airfl.privacy import gaussian_mu
+from airfl.report.figures import RC, write_figure
+from airfl.wording import epsilon_text, number
+
+#: Lines that are drawn; the target gets one of its own.
+LEVELS = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e5)
+
+
+def thresholds_db(q: Quantities, epsilon: float, devices: np.ndarray) -> np.ndarray:
+    """The SNR at which free ε equals ``epsilon``, for every number of devices, dB."""
+    goal = gaussian_mu(epsilon, q.delta) ** 2
+    q = q.with_values({"snr_db": 0.0, "neighbours": q.relation})
+    at_0_db = [squared_mu(q.with_values({"devices": int(n)})) for n in devices]
+    return 10.0 * np.log10(goal / np.array(at_0_db))
+
+
+def draw_plan(answer: Answer, title: str, folder: Path) -> None:
+    """plan.png and plan.pdf: the scenario's point among lines of equal ε; below the thick one DP is a perk."""
+    q = answer.quantities
+    if answer.snr_db is None or q.devices is None or q.epsilon is None:
+        raise InputError("the phase diagram needs a link; leave out --noise-var, or --out")
+    most = math.floor(MOST_DEVICES / q.participation)
+    low = max(2, math.ceil(fewest_devices(q.layout) / q.participation))
+    devices = np.unique(np.geomspace(low, most, 160).round().astype(int))
+    devices = devices[np.round(q.participation * devices) <= MOST_DEVICES]
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(6.4, 4.4))
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        target = thresholds_db(q, q.epsilon, devices)
+        curves = [(e, thresholds_db(q, e, devices)) for e in LEVELS if abs(math.log10(e / q.epsilon)) > 0.25]
+        tops = [target, *(curve for _, curve in curves)]
+        bottom = min(float(min(c.min() for c in tops)), answer.snr_db) - 6.0
+        top = max(float(max(c.max() for c in tops)), answer.snr_db) + 6.0
+        axes.fill_between(devices, bottom, target, color="#0072B2", alpha=0.12, hatch="..", linewidth=0)
+        below = f"ε = {epsilon_text(q.epsilon)}; below it DP is a perk"
+        axes.plot(devices, target, color="#000000", linewidth=2.6, label=below)
+        for index, (_, curve) in enumerate(curves):
+            style = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))[index % 4]
+            axes.plot(devices, curve, color="#777777", linewidth=1.0, linestyle=style)
+        axes.set_xscale("log")
+        axes.set_xlim(low, most * 4.5)
+        axes.set_ylim(bottom, top)
+        for epsilon, curve in [*curves, (q.epsilon, target)]:
+            weight = "bold" if epsilon == q.epsilon else "normal"
+            text = f"ε = {epsilon_text(epsilon)}"
+            axes.text(most * 1.15, float(curve[-1]), text, va="center", fontsize=8.5, fontweight=weight)
+        star = {"marker": "*", "markersize": 15, "color": "#D55E00", "markeredgecolor": "black", "linestyle": "none"}
+        note = f"{title}: free ε = {epsilon_text(answer.epsilon['models'])}"
+        axes.plot([q.devices], [answer.snr_db], label=note, **star)  # type: ignore[arg-type]
+        # Above the axes, where it can hide neither lines nor the star.
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize=9, borderaxespad=0.2)
+        share = "" if q.participation == 1.0 else f", of which {100 * q.participation:.3g} % are active"
+        axes.set_xlabel(f"devices n{share}")
+        axes.set_ylabel("worst-case SNR P·Λ_min/σ² per antenna, dB")
+        axes.set_title(
+            f"free ε at δ = {number(q.delta)}, {q.relation}; m = {q.antennas}, d = {q.parameters:,}, T = {q.rounds:,}",
+            fontsize=10,
+            pad=26,
+        )
+        write_figure(figure, folder, "plan")

@@ -1,0 +1,61 @@
+"""Numbers and names as people write them. Loads nothing heavy."""
+
+from __future__ import annotations
+
+import math
+
+OBSERVER_WORDS = {
+    "model": "someone who sees the final model",
+    "models": "someone who sees the model of every round (any device that hears the broadcast)",
+    "base-station": "a curious base station that looks at every antenna",
+}
+
+NEIGHBOUR_WORDS = {
+    "add-remove": "one device's contribution added or removed",
+    "replace": "one device's data replaced by any other",
+}
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    """ε with three significant digits; ∞ where there is no protection."""
+    if epsilon is None or math.isinf(epsilon):
+        return "∞"
+    if epsilon < 1000:
+        return f"{epsilon:.3g}"
+    return f"{epsilon:,.0f}" if epsilon < 100_000 else f"{epsilon:.1e}".replace("e+0", "e").replace("e+", "e")
+
+
+def epsilon_meaning(epsilon: float | None) -> str:
+    """What an ε of this size promises one device, in a few words."""
+    if epsilon is None or math.isinf(epsilon):
+        return "no protection"
+    for bound, words in (
+        (1.0, "strong protection"),
+        (3.0, "good protection"),
+        (10.0, "some protection, what large deployments use"),
+        (30.0, "weak protection"),
+    ):
+        if epsilon <= bound:
+            return words
+    return "protects nobody in practice"
+
+
+def number(value: float) -> str:
+    """A number as people write it: 1e-5, not 1e-05."""
+    return f"{value:g}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def power_text(power_w: float) -> str:
+    """A power in W, mW, µW, nW or pW."""
+    for scale, unit in ((1.0, "W"), (1e-3, "mW"), (1e-6, "µW"), (1e-9, "nW")):
+        if power_w >= scale:
+            return f"{power_w / scale:.3g} {unit}"
+    return f"{power_w * 1e12:.3g} pW"
+
+
+def percent(mean: float | None, std: float | None = None, trials: int = 1) -> str:
+    """An accuracy as a percentage, with its spread over trials if there are several."""
+    if mean is None:
+        return "–"
+    spread = f" ± {100 * std:.1f}" if std is not None and trials > 1 else ""
+    return f"{100 * mean:.1f}{spread} %"

@@ -1,0 +1,444 @@
+"""The planner: against the accountant, against the simulator, back and forth, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from experiments.plan_agreement import compare, draw, ledgers_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airfl import linkplan
+from airfl.channel.geometry import path_gain
+from airfl.channel.noise import noise_power_w
+from airfl.errors import InputError
+from airfl.linkplan import Quantities, accuracy, answer, free_epsilon, noise_of, plan, pose, scenario_names, solve
+from airfl.linkplan.answer import squared_mu
+from airfl.linkplan.law import LAYOUTS, LIGHT_BEYOND, SETS_BEYOND, combining, table
+from airfl.linkplan.quantities import WORDS
+from airfl.linkplan.show import sentences
+from airfl.privacy import GaussianAccountant, gaussian_epsilon, make_accountant, what_if_ledger
+
+CELL = Quantities(
+    devices=60,
+    participation=0.5,
+    antennas=16,
+    power_w=1e-9,
+    distance_m=500.0,
+    bandwidth_hz=1e6,
+    parameters=1000,
+    rounds=20,
+    clip_norm=2.0,
+    epsilon=4.0,
+)
+
+
+# --- against the accountant and the simulator
+
+
+@given(st.floats(0.01, 100.0), st.floats(1e-3, 1e6), st.integers(1, 300), st.sampled_from(["add-remove", "replace"]))
+def test_a_given_noise_variance_is_accounted_for_exactly(clip, noise_var, rounds, neighbours):
+    q = Quantities(clip_norm=clip, noise_var=noise_var, rounds=rounds, neighbours=neighbours, epsilon=1.0)
+    exact = GaussianAccountant(what_if_ledger(clip, noise_var, rounds), neighbours, "models").epsilon(1e-5)
+    assert answer(q).epsilon["models"] == pytest.approx(exact, rel=1e-9)
+
+
+def test_the_noise_of_a_ledger_gives_the_ledgers_epsilon():
+    """Rounds with different noise: one effective variance stands for all of them."""
+    config, ledgers = ledgers_of(CELL, seed=3, trials=range(3))
+    for ledger in ledgers:
+        assert len({event.noise_var for event in ledger.events}) == CELL.rounds
+        given = {"clip_norm": 2.0, "noise_var": noise_of(ledger), "rounds": 20, "neighbours": config.neighbours}
+        booked = make_accountant("gaussian", ledger, config.neighbours, "models").epsilon(1e-5)
+        assert plan(None, given).epsilon["models"] == pytest.approx(booked, rel=1e-9)
+
+
+def test_random_scenarios_agree_with_the_simulators_ledger():
+    """A small share of ``experiments.plan_agreement``, which does 50 and larger ones."""
+    rng = np.random.default_rng(7)
+    errors = []
+    for index in range(6):
+        row = compare(draw(rng, most_coefficients=4000), index, seconds=3.0)
+        errors.append(abs(float(row["error"])))
+        assert errors[-1] < 0.05 + 2 * float(row["sampling_error"]), row
+    assert np.median(errors) < 0.03
+
+
+def test_margin_and_threshold_are_the_simulators():
+    """The perk test of a run with a budget, on its own channels."""
+    from experiments.plan_agreement import config_of
+
+    from airfl.channel import open_link
+    from airfl.planning import plan_rounds
+    from airfl.schemes import SCHEMES
+
+    config = config_of(CELL, 1, 24).replace(
+        {"scheme.names": ["airfl-dp"], "privacy.epsilon": 4.0, "privacy.accountant": "gaussian"}
+    )
+    perks = plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, range(24)), CELL.parameters).perks()
+    planned = answer(CELL)
+    assert planned.margin_db == pytest.approx(np.mean([item.margin_db for item in perks]), abs=0.4)
+    assert planned.threshold_db == pytest.approx(np.mean([item.snr_threshold_db for item in perks]), abs=0.4)
+    assert planned.is_perk == (planned.margin_db >= 0)
+
+
+def test_the_snr_is_the_papers():
+    noise = noise_power_w(-173.0, 1e6)
+    assert CELL.snr == pytest.approx(1e-9 * float(path_gain(500.0, 2.4e9)) / noise)
+
+
+# --- the table of combiner norms
+
+
+def test_one_antenna_is_exact_on_the_ring():
+    """With one antenna ‖w‖² is set by the weakest of K unit exponentials, whose mean is 1/K."""
+    for devices in (1, 4, 64, 1024, 65_536):
+        assert combining("ring", devices, 1).inverse_norm2 == pytest.approx(1.0 / devices, rel=0.001)
+    assert combining("disk", 2, 1).inverse_norm2 == pytest.approx(2 * math.log(2), rel=0.001)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_more_devices_are_harder_to_reach_and_more_antennas_hear_better(layout):
+    """Where the combiner looks hard; where it does not, its answer is as good as its luck."""
+    cells = table(layout)
+    for (effort, i, j), cell in cells.items():
+        if effort != "full" or 2 ** (i + 1) > 8192:
+            continue
+        more_devices, more_antennas = cells.get((effort, i + 1, j)), cells.get((effort, i, j + 1))
+        if more_devices is not None:
+            assert more_devices.inverse_norm2 < cell.inverse_norm2, (effort, i, j)
+        if more_antennas is not None:
+            assert more_antennas.inverse_norm2 > cell.inverse_norm2, (effort, i, j)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_table_is_complete_and_hits_its_own_cells(layout):
+    for devices in (2, 3, 100, 777, 6000, 60_000, 65_536):
+        for antennas in (1, 2, 3, 100, 200, 256):
+            found = combining(layout, devices, antennas)
+            assert found.inverse_norm2 > 0
+            assert 0 < found.mean_power <= 1.0 + 1e-9
+            assert found.loudest_run <= found.loudest_round * 1.000001
+    cell = table(layout)["full", 6, 4]
+    assert vars(combining(layout, 64, 16)) == pytest.approx(vars(cell), rel=1e-9)
+
+
+def test_the_line_between_the_efforts_is_the_combiners_own():
+    import importlib
+
+    solver = importlib.import_module("airfl.transceiver.multicast")
+    assert (solver.LARGE, solver.WORKING_SET) == (LIGHT_BEYOND, SETS_BEYOND)
+
+
+def test_devices_that_are_followed_are_the_ledgers():
+    from airfl.linkplan.answer import FOLLOWED
+    from airfl.promise import MAX_DEVICE_NORMS
+
+    assert FOLLOWED == MAX_DEVICE_NORMS
+
+
+# --- properties
+
+
+@given(st.sampled_from(["power_w", "rounds", "parameters", "antennas"]), st.integers(2, 5))
+def test_what_makes_the_link_better_makes_free_epsilon_larger(name, factor):
+    more = CELL.with_values({name: getattr(CELL, name) * factor})
+    assert free_epsilon(more) > free_epsilon(CELL)
+
+
+@given(st.sampled_from(["distance_m", "bandwidth_hz", "devices", "delta"]), st.integers(2, 5))
+def test_what_makes_the_link_worse_makes_free_epsilon_smaller(name, factor):
+    more = CELL.with_values({name: getattr(CELL, name) * factor})
+    assert free_epsilon(more) < free_epsilon(CELL)
+
+
+def test_the_clip_norm_cancels_at_full_power():
+    assert free_epsilon(CELL.with_values({"clip_norm": 77.0})) == free_epsilon(CELL)
+    assert answer(CELL.with_values({"clip_norm": 77.0})).noise_to_update == pytest.approx(answer(CELL).noise_to_update)
+
+
+def test_replace_moves_twice_as_far():
+    assert squared_mu(CELL) == pytest.approx(4 * squared_mu(CELL.with_values({"neighbours": "add-remove"})))
+    everyone = CELL.with_values({"participation": 1.0})
+    assert (CELL.relation, everyone.relation) == ("replace", "add-remove")
+    assert CELL.with_values({"sampling": "poisson"}).relation == "add-remove"
+
+
+def test_a_budget_is_kept_by_holding_power_back_and_costs_noise_and_saves_energy():
+    loud, quiet = CELL.with_values({"power_w": 1e-3}), CELL.with_values({"power_w": 1e-13})
+    missed, met = answer(loud), answer(quiet)
+    assert not missed.is_perk
+    assert missed.epsilon_kept["models"] == pytest.approx(4.0, rel=1e-9)
+    assert missed.energy_j == pytest.approx(1e-3 * 10 ** (missed.margin_db / 10) * 1000 / 1e6)
+    # v = T·S²/μ*², and the ratio √(d v)/K over the averaged update.
+    assert gaussian_epsilon(1e-5, math.sqrt(20 * 4.0**2 / missed.noise_var)) == pytest.approx(4.0, rel=1e-9)
+    assert missed.noise_to_update == pytest.approx(math.sqrt(1000 * missed.noise_var) / 30 / (0.3 * 2.0))
+    assert missed.noise_to_update > missed.free_noise_to_update
+    assert met.is_perk
+    assert met.epsilon_kept == met.epsilon
+    assert met.energy_j == pytest.approx(1e-13 * 1000 / 1e6)
+    assert met.mean_energy_j < met.energy_j
+    assert missed.airtime_s == met.airtime_s == 1000 / 1e6  # one real value a symbol
+    for one in (missed, met):
+        assert one.epsilon["base-station"] >= one.epsilon["models"] == one.epsilon["model"]
+        low, high = one.epsilon_range
+        assert low < one.epsilon["models"] < high
+
+
+def test_margin_counts_decibels_of_snr():
+    found = answer(CELL)
+    at_threshold = CELL.with_values({"power_w": CELL.power_w * 10 ** (found.margin_db / 10)})
+    assert free_epsilon(at_threshold) == pytest.approx(4.0, rel=1e-9)
+    assert found.threshold_db - found.snr_db == pytest.approx(found.margin_db)
+
+
+def test_the_smallest_number_of_devices_goes_with_the_inverse_ratio():
+    """K² against 1: at a quarter of the ratio four times as many devices, whatever d and T."""
+    q = CELL.with_values({"participation": 1.0, "power_w": 1e-3})
+    one, quarter = answer(q, tolerated=1.0), answer(q, tolerated=0.25)
+    assert quarter.smallest_devices == pytest.approx(4 * one.smallest_devices, abs=4)
+    again = answer(q.with_values({"devices": one.smallest_devices}))
+    assert again.noise_to_update <= 1.0
+    assert answer(q.with_values({"devices": one.smallest_devices - 1})).noise_to_update > 1.0
+    default = answer(q).smallest_devices
+    assert answer(q.with_values({"parameters": 10**6, "rounds": 500})).smallest_devices == default
+
+
+# --- solving
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word not in ("clip", "noise-var")])
+def test_every_unknown_of_a_link_round_trips(word):
+    """Solve, put the answer back, and find the target; whole numbers to the last one that fits."""
+    name = WORDS[word]
+    # A link near its threshold, so that every unknown has an answer; epsilon is what such a link gives.
+    link = solve(CELL, "power_w")
+    given = {key: value for key, value in vars(link).items() if value is not None and key not in ("layout", "sampling")}
+    if name == "snr_db":
+        given.pop("distance_m")
+    given.pop(name, None)
+    found = plan(None, given, word)
+    q, value = found.quantities, getattr(found.quantities, name)
+    assert found.solved_for == name
+    assert found.summary["solved_for"] == {"name": word, "value": value}
+    assert found.is_perk
+    if name in ("devices", "antennas", "rounds", "parameters"):
+        assert abs(value - getattr(CELL, name)) <= 2  # participation rounds
+        step = {"devices": -2}.get(name, 1)
+        assert free_epsilon(q) <= 4.0 * (1 + 1e-9)
+        assert free_epsilon(q.with_values({name: value + step})) > 4.0
+    else:
+        assert free_epsilon(q) == pytest.approx(q.epsilon, rel=1e-9)
+        if name != "snr_db":
+            assert value == pytest.approx(getattr(link, name), rel=1e-6)
+        assert found.margin_db == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("word", ["clip", "noise-var", "rounds", "epsilon"])
+def test_every_unknown_of_a_noise_variance_round_trips(word):
+    known = {"clip_norm": 1.5, "noise_var": 400.0, "rounds": 30, "epsilon": 3.0}
+    name = WORDS[word]
+    # The one that is left out; no noise variance would mean a link, so that one has to be named.
+    found = plan(None, {k: v for k, v in known.items() if k != name}, word if word == "noise-var" else None)
+    assert found.solved_for == name
+    back = plan(None, {**known, name: getattr(found.quantities, name)})
+    assert back.solved_for is None
+    if name == "rounds":
+        assert back.epsilon["models"] <= 3.0
+    else:
+        assert back.epsilon["models"] == pytest.approx(back.quantities.epsilon, rel=1e-9)
+
+
+def test_a_link_of_which_nothing_is_said_is_one_unknown():
+    given = {"devices": 50, "antennas": 8, "parameters": 1000, "rounds": 10, "epsilon": 2.0}
+    found = plan(None, given)
+    assert found.solved_for == "snr_db"
+    assert plan(None, {**given, "snr_db": found.quantities.snr_db}).epsilon["models"] == pytest.approx(2.0, rel=1e-9)
+
+
+def test_solving_for_devices_takes_the_smallest():
+    q = CELL.with_values({"participation": 1.0, "neighbours": "add-remove"})
+    assert solve(q.with_values({"epsilon": 1e6}), "devices").devices == 2
+    found = solve(q.with_values({"snr_db": -50.0, "epsilon": 1.0}), "devices")
+    assert free_epsilon(found) <= 1.0
+    assert free_epsilon(found.with_values({"devices": found.devices - 1})) > 1.0
+
+
+# --- scenarios, words, the command
+
+
+def test_scenarios_load_and_have_answers():
+    assert scenario_names() == ["factory-floor", "lora-wide-area", "satellite-iot", "urban-cell"]
+    for name in scenario_names():
+        quantities, unknown = pose(name, {})
+        assert unknown is None
+        found = answer(quantities)
+        assert all(value > 0 for value in found.epsilon.values())
+        assert found.energy_j > 0
+        assert linkplan.scenario_text(name).startswith("#")
+    assert answer(pose("satellite-iot", {})[0]).is_perk
+    paper = pose("urban-cell", {})[0]
+    assert (paper.devices, paper.active, paper.antennas, paper.parameters) == (50, 45, 100, 582_026)
+    assert paper.clip_norm == pytest.approx(83.57, abs=0.01)
+    # The paper's noise at its own threshold: 2c, real noise, exact (privacy.md's table by the inverse).
+    assert answer(paper.with_values({"epsilon": 112.9})).noise_var == pytest.approx(10_726, rel=0.001)
+
+
+def test_options_override_a_scenario():
+    q, _ = pose("urban-cell", {"devices": 100, "active": 50, "snr_db": -70.0})
+    assert (q.devices, q.active, q.snr_db, q.distance_m) == (100, 50, -70.0, None)
+    q, _ = pose("urban-cell", {"noise_var": 10.0})
+    assert q.noise_var == 10.0
+    assert q.antennas is None
+    q, unknown = pose("urban-cell", {}, "devices")
+    assert (q.devices, unknown) == (None, "devices")
+
+
+LINK = "--antennas 4 --power 1e-9 --distance 100 --bandwidth 1e6 --parameters 1000 --rounds 10 --epsilon 2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--devices 50", "--antennas, --snr, --parameters, --rounds, --epsilon missing"),
+        ("--devices 50 --power 1", "--antennas, --distance, --bandwidth, --parameters, --rounds, --epsilon missing"),
+        ("--devices 50 --solve-for epsilon", "missing besides --epsilon, which is solved for"),
+        (f"{LINK} --devices 10 --snr 3", "--snr and --distance say the same thing"),
+        (f"{LINK} --devices 10 --active 5 --participation 0.5", "--active and --participation say the same thing"),
+        (f"{LINK} --devices 10 --active 50", "50 active devices are more than the 10"),
+        (f"{LINK} --devices 10 --solve-for devices", "--devices is given and solved for"),
+        (f"{LINK} --active 10 --solve-for devices", "give --participation instead"),
+        (f"{LINK} --devices 10 --noise-var 3", "--noise-var stands for the whole link"),
+        (f"{LINK} --devices 10 --solve-for clip", "cannot solve for the clip norm"),
+        (f"{LINK} --devices 10 --solve-for colour", "cannot solve for `colour`; known: devices"),
+        (f"{LINK} --devices 1", "the planner knows 2 to 65,536 active devices; got 1"),
+        (f"{LINK} --devices 10 --update-norm 1", "--update-norm needs --clip"),
+        (f"{LINK} --devices 0", "`devices` must be a whole number from 1"),
+        (f"{LINK} --devices 10 --delta 2", "`delta` must be a number from"),
+        (f"{LINK} --devices 10 --power nan", "`power_w` must be a number from"),
+        (f"{LINK} --devices 10 --neighbours friends", "`neighbours` must be one of add-remove, replace"),
+        ("urban-cell --snr -70 --solve-for power", "leave out --snr"),
+        ("urban-cell --noise-var 1 --solve-for parameters", "with --noise-var ε does not depend on it"),
+        ("urban-cell --antennas 1000", "the planner knows 1 to 256 antennas"),
+        ("urban-cell --solve-for devices --epsilon 1", "dB too good; lower --power or --snr"),
+        ("urban-cell --solve-for antennas", "even one antenna leaves free ε at"),
+        ("urban-cell --solve-for rounds", "not even one round fits"),
+        ("urban-cell --noise-var 1 --out there", "the phase diagram needs a link"),
+        ("urban-cell --tolerate 0", "ratio must be positive"),
+        ("suburban", "no scenario or file named `suburban`; known: factory-floor"),
+    ],
+)
+def test_bad_questions_are_one_sentence(call, arguments, words):
+    code, out, err = call("plan", *arguments.split())
+    assert code == 2
+    assert out == ""
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_scenario_files(call, tmp_path):
+    (tmp_path / "mine.toml").write_text("devices = 10\nactive = 5\nantennas = 4\nsnr_db = -40\nparameters = 100\n")
+    code, out, err = call("plan", "mine.toml", "--rounds", "3", "--json")
+    assert code == 0, err
+    assert json.loads(out)["solved_for"]["name"] == "epsilon"
+    for text, words in (("devices =", "not valid TOML"), ("colour = 1", "unknown key `colour`")):
+        (tmp_path / "bad.toml").write_text(text)
+        code, _, err = call("plan", "bad.toml")
+        assert code == 2
+        assert words in err
+
+
+def test_json_has_what_scripts_rely_on(call):
+    code, out, err = call("plan", "urban-cell", "--json")
+    assert code == 0, err
+    found = json.loads(out.strip().splitlines()[-1])
+    assert list(found["epsilon"]) == ["model", "models", "base-station"]
+    assert found["is_perk"] is False
+    assert found["margin_db"] < -60
+    assert found["noise_to_update"] > 0
+    assert found["solved_for"] is None
+    code, out, _ = call("plan", "urban-cell", "--solve-for", "power", "--json")
+    solved = json.loads(out)
+    assert solved["solved_for"]["name"] == "power"
+    assert solved["margin_db"] == pytest.approx(0.0, abs=1e-9)
+    assert 2e-3 * 10 ** (found["margin_db"] / 10) == pytest.approx(solved["solved_for"]["value"])
+    code, out, _ = call("plan", "--clip", "1", "--noise-var", "100", "--rounds", "5", "--json")
+    assert json.loads(out)["epsilon"]["base-station"] is None
+
+
+def test_words(call, monkeypatch):
+    monkeypatch.setattr(accuracy, "find_study", lambda: None)
+    code, out, _ = call("plan", "satellite-iot")
+    text = " ".join(out.split())
+    assert code == 0
+    for part in ("free ε", "curious base station", "unchecked", "one real value each", "Smallest number of devices"):
+        assert part in text
+    said = " ".join(sentences(answer(solve(CELL, "distance_m"), "distance_m")))
+    assert "Solved for distance: " in said
+    assert "DP is a perk" in said
+
+
+def test_phase_diagram(call, tmp_path):
+    code, out, err = call("plan", "urban-cell", "--out", "here")
+    assert code == 0, err
+    assert (tmp_path / "here" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "here" / "plan.pdf").read_bytes().startswith(b"%PDF")
+    assert str(tmp_path / "here" / "plan.png") in out
+
+
+def test_a_plan_loads_no_torch():
+    lines = "import sys", "from airfl.linkplan import plan, show", "plan('urban-cell')", "print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+# --- the prediction of accuracy
+
+
+def test_the_shipped_prediction_is_the_fit_of_its_prototype():
+    model = accuracy.fit(accuracy.PROTOTYPE, "")
+    assert accuracy.SHIPPED.scale == pytest.approx(model.scale, rel=0.03)
+    assert accuracy.SHIPPED.power == pytest.approx(model.power, rel=0.03)
+    assert accuracy.check(accuracy.SHIPPED, accuracy.PROTOTYPE).largest_error < 0.005
+
+
+@given(st.floats(1e-6, 0.7))
+def test_the_prediction_inverts(cost):
+    assert accuracy.SHIPPED.cost(accuracy.SHIPPED.residual_for(cost)) == pytest.approx(cost, rel=1e-9)
+
+
+def write_study(path, model):
+    header = "devices,model,epsilon,delta,neighbours,accuracy_mean,accuracy_std,trials,noiseless_accuracy\n"
+    with open(path, "w", newline="") as file:
+        file.write(header)
+        writer = csv.writer(file)
+        for devices in (50, 1000, 6000):
+            for epsilon in (0.5, 2.0, 8.0, math.inf):
+                point = accuracy.Measured(devices, "linear", min(epsilon, 1e6), 1e-5, "add-remove", 0.0, 0.84)
+                lost = 0.0 if math.isinf(epsilon) else model.cost(point.residual, 0.84)
+                writer.writerow([devices, "linear", epsilon, 1e-5, "add-remove", 0.84 - lost, 0.002, 5, 0.84])
+
+
+def test_a_study_is_fitted_and_checked(call, tmp_path):
+    truth = accuracy.CostModel(0.01, 1.2, "")
+    place = tmp_path / "experiments" / "results"
+    place.mkdir(parents=True)
+    write_study(place / "perk.csv", truth)
+    points = accuracy.read_measured(place / "perk.csv")
+    assert len(points) == 9  # ε = ∞ has nothing to predict
+    model = accuracy.fit(points, "study")
+    assert (model.scale, model.power) == pytest.approx((truth.scale, truth.power), rel=1e-3)
+    assert accuracy.check(model, points).largest_error < 1e-4
+    error = accuracy.check(accuracy.SHIPPED, points)
+    assert error.largest_error > error.median_error > 0
+    _, out, _ = call("plan", "satellite-iot")
+    assert "measured accuracies, its error is" in " ".join(out.split())
+    (place / "perk.csv").write_text("devices,model\n1,x\n")
+    with pytest.raises(InputError, match="cannot read measured accuracies"):
+        accuracy.read_measured(place / "perk.csv")
