@@ -11,8 +11,8 @@ DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: setup data ## Compare the four schemes on real images and write a report (about a minute)
-	$(BIN)/airfl run demo --out runs/demo --force
+demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (about a minute)
+	$(BIN)/airfl demo --out runs/demo --force
 
 test: setup data ## Run all checks: lint, types, layers, tests
 	$(BIN)/ruff check .
@@ -31,9 +31,10 @@ format: setup ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup data ## Combiners against their bound and cvxpy; a few rounds of the paper's experiment, extrapolated
+bench: setup data ## Combiners, studies under fire, a few rounds of the paper extrapolated
 	$(BIN)/python -m benchmarks.combiner
 	$(BIN)/python -m benchmarks.paper_rounds
+	$(BIN)/python -m benchmarks.sweeps
 
 docs: setup ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -166,9 +166,10 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
             color=color, ha="left" if variant == "authors" else "right", xytext=(3 if variant == "authors" else -3, 0),
             textcoords="offset points",
         )  # fmt: skip
-    axes.set_xlabel("worst-case SNR P·Λ_min/σ² per antenna, dB (device at the cell edge)")
+    axes.set_xlabel("worst-case SNR P·Λ_min/σ² per antenna, dB")
     _percent(axes)
-    axes.legend(fontsize=7.5, loc="lower right", bbox_to_anchor=(1.0, 0.13))
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.12)}
+    axes.legend(fontsize=7.5, frameon=True, facecolor="white", framealpha=1.0, edgecolor="none", **place)
 
 
 def _along(axes: Axes, rows: Rows, column: str, unit: float, label: str, log: bool = False) -> None:

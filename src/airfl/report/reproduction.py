@@ -178,8 +178,7 @@ def claims_markdown(claims: dict[str, list[Claim]]) -> str:
     """The claims as a table for people."""
     lines = ["| the paper says | variant | verdict | what we find | caveat |", "| --- | --- | --- | --- | --- |"]
     for number in range(max((len(found) for found in claims.values()), default=0)):
-        for variant, found in claims.items():
-            claim = found[number]
+        for variant, claim in ((variant, found[number]) for variant, found in claims.items() if number < len(found)):
             lines.append(f"| {claim.sentence} | {variant} | {claim.verdict} | {claim.found} | {claim.caveat} |")
     return "\n".join(lines) + "\n"
 
