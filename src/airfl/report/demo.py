@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,38 +45,42 @@ class Demo:
         return {"rows": rows, "many": self.many.summary, "few": self.few.summary, "report": str(self.page)}
 
 
-def run_demo(folder: Path, progress: Callable[[str, Config], Progress]) -> Demo:
+def run_demo(
+    folder: Path,
+    progress: Callable[[str, Config], Progress],
+    base: Config | None = None,
+    fleets: Mapping[int, int] = DEVICES,
+) -> Demo:
     """Run everything and write the report.
 
     Args:
         progress: given a title and a configuration, who hears about its rounds.
+        base: many devices at ε = 1; default: the preset ``massive-linear``.
+        fleets: three numbers of devices and the images of each device.
     """
-    base = preset("massive-linear")
-    many = run(base, progress=progress("6,000 devices", base))
-    few_config = base.replace({**_fleet(50), "scheme.names": list(FEW_SCHEMES)})
-    few = run(few_config, progress=progress("50 devices", few_config))
-    rows = [_row(6000, 1.0, many, "airfl-dp"), _row(6000, math.inf, many, "fedavg-clip")]
-    rows += [_row(50, 1.0, few, "airfl-dp"), _row(50, math.inf, few, "fedavg-clip")]
-    for devices in DEVICES:
+    start = base or preset("massive-linear")
+    least, middle, most = sorted(fleets)
+
+    def result(devices: int, changes: Mapping[str, Any]) -> Result:
+        fleet = {"system.num_devices": devices, "learning.samples_per_device": fleets[devices]}
+        config = start.replace({**fleet, **changes})
+        return run(config, progress=progress(f"{devices:,} devices", config))
+
+    many = result(most, {})
+    few = result(least, {"scheme.names": list(FEW_SCHEMES)})
+    rows = [_row(most, 1.0, many, "airfl-dp"), _row(most, math.inf, many, "fedavg-clip")]
+    rows += [_row(least, 1.0, few, "airfl-dp"), _row(least, math.inf, few, "fedavg-clip")]
+    for devices in fleets:
         for epsilon in EPSILONS:
-            if epsilon == 1.0 and devices in (50, 6000):
-                continue
-            config = base.replace({**_fleet(devices), "privacy.epsilon": epsilon, "scheme.names": ["airfl-dp"]})
-            rows.append(
-                _row(devices, epsilon, run(config, progress=progress(f"{devices:,} devices", config)), "airfl-dp")
-            )
-    middle = base.replace({**_fleet(500), "scheme.names": ["fedavg-clip"]})
-    rows.append(_row(500, math.inf, run(middle, progress=progress("500 devices", middle)), "fedavg-clip"))
+            if epsilon != 1.0 or devices == middle:
+                found = result(devices, {"privacy.epsilon": epsilon, "scheme.names": ["airfl-dp"]})
+                rows.append(_row(devices, epsilon, found, "airfl-dp"))
+    rows.append(_row(middle, math.inf, result(middle, {"scheme.names": ["fedavg-clip"]}), "fedavg-clip"))
     rows.sort(key=lambda row: (row["devices"], row["epsilon"]))
-    title = "The same images, the same ε, more devices"
-    draw_accuracy_against_epsilon(rows, folder / "figures", "perk", title)
+    draw_accuracy_against_epsilon(rows, folder / "figures", "perk", "The same images, the same ε, more devices")
     many = save(many, folder)
     page = write_report(many, folder, _story(rows, few, folder))
     return Demo(many, few, tuple(rows), page)
-
-
-def _fleet(devices: int) -> dict[str, Any]:
-    return {"system.num_devices": devices, "learning.samples_per_device": DEVICES[devices]}
 
 
 def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str, Any]:
@@ -87,7 +91,8 @@ def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str,
 def _story(rows: list[dict[str, Any]], few: Result, folder: Path) -> Story:
     found = {(row["devices"], row["epsilon"]): row["accuracy_mean"] for row in rows}
     picture = base64.b64encode((folder / "figures" / "perk.png").read_bytes()).decode()
-    costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in DEVICES}
+    costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in sorted({row["devices"] for row in rows})}
+    least, middle, most = costs
     table = [
         {
             "title": SCHEMES[name].title,
@@ -99,13 +104,13 @@ def _story(rows: list[dict[str, Any]], few: Result, folder: Path) -> Story:
     return Story(
         "More devices make privacy cheap",
         (
-            f"ε = 1 costs {costs[50]:.1f} points of accuracy with 50 devices, {costs[500]:.1f} with 500 and "
-            f"{costs[6000]:.1f} with 6,000. All have the same 60,000 images between them.",
+            f"ε = 1 costs {costs[least]:.1f} points of accuracy with {least:,} devices, {costs[middle]:.1f} with "
+            f"{middle:,} and {costs[most]:.1f} with {most:,}. All have the same images between them.",
             "The noise that hides one device does not depend on how many there are, and the sum of their updates grows "
             "with every one.",
         ),
         picture,
         "Test accuracy against ε. The points at the right are without noise.",
-        "The four schemes with 50 devices, at the same ε",
+        f"The four schemes with {least:,} devices, at the same ε",
         table,
     )

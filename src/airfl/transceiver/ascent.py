@@ -8,11 +8,11 @@ import torch
 
 from airfl.transceiver.design import Design, check_channels, finish
 
-STARTS, STEPS = 6, 60
+STARTS, STEPS = 6, 150
 #: Devices × antennas above which single precision is enough to search; the winner is scaled in double.
 LARGE = 20_000
 #: How sharply the soft minimum looks at the weakest device: from the first step to the last.
-FIRST_SHARPNESS, LAST_SHARPNESS = 1.0, 40.0
+FIRST_SHARPNESS, LAST_SHARPNESS = 1.0, 100.0
 FIRST_STEP, LAST_STEP = 0.5, 0.02
 
 
@@ -26,10 +26,20 @@ def ascent(channels: torch.Tensor) -> Design:
         channels: [..., K, m], any K and m.
     """
     flat, usable = check_channels(channels)
-    size = flat.abs().amax(dim=(1, 2), keepdim=True)
-    rows = (flat / size).conj().to(torch.complex64 if flat.shape[1] * flat.shape[2] > LARGE else torch.complex128)
+    # One by one: products of a whole batch round differently, and many steps would make much of that.
+    found = torch.zeros(len(flat), flat.shape[2], dtype=torch.complex128)
+    for number in range(len(flat)):
+        found[number] = _search(flat[number : number + 1])[0]
+    return finish(found, channels, usable, STEPS)
+
+
+def _search(channels: torch.Tensor) -> torch.Tensor:
+    """The best direction found for channels [1, K, m], [1, m]."""
+    _, num_devices, num_antennas = channels.shape
+    size = channels.abs().max()
+    rows = (channels / size).conj().to(torch.complex64 if num_devices * num_antennas > LARGE else torch.complex128)
     w = _starts(rows)
-    best, value = w, torch.full((len(w), w.shape[2]), -math.inf, dtype=rows.real.dtype)
+    best, value = w, torch.full((1, w.shape[2]), -math.inf, dtype=rows.real.dtype)
     for number in range(STEPS + 1):
         heard = rows @ w
         power = heard.abs().square().clamp(min=1e-30)
@@ -44,8 +54,7 @@ def ascent(channels: torch.Tensor) -> Design:
         w = w + FIRST_STEP * (LAST_STEP / FIRST_STEP) ** done * gradient
         w = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
     winner = value.argmax(dim=1)
-    chosen = best.gather(2, winner[:, None, None].expand(-1, flat.shape[2], 1)).squeeze(-1)
-    return finish(chosen.to(torch.complex128), channels, usable, STEPS)
+    return best.gather(2, winner[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
 
 
 def _starts(rows: torch.Tensor) -> torch.Tensor:

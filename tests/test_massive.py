@@ -1,0 +1,83 @@
+"""Many devices: presets, the demo on a small scale, the study of devices against ε."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from airfl import preset
+from airfl.channel import open_link
+from airfl.planning import plan_rounds
+from airfl.report.console import DemoProgress
+from airfl.report.demo import run_demo
+from airfl.schemes import SCHEMES
+from airfl.transceiver.ascent import ascent
+from airfl.transceiver.mrc import mrc
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(("name", "dim"), [("massive-linear", 7850), ("massive", 29_994), ("massive-cnn", 582_026)])
+def test_presets_are_perks_by_a_little(name, dim):
+    """The channel's own noise meets the budget, with less than 2 dB to spare: neither wasted nor missed."""
+    config = preset(name).replace({"system.trials": 1})
+    rounds = config.system.rounds
+    few = config.replace({"system.rounds": 8})
+    plan = plan_rounds(few, SCHEMES["airfl-dp"], open_link(few, (0,)), dim, [1])
+    (found,) = plan.perks()
+    margin = found.margin_db - 10 * math.log10(rounds / 8)  # the same budget spread over all rounds
+    assert 0.0 <= margin <= 2.0
+    assert config.neighbours == "add-remove"
+    assert config.system.everyone
+
+
+def test_ascent_serves_everybody_and_beats_the_cheap_ones():
+    config = preset("massive-linear").replace({"system.num_devices": 2000})
+    channels = torch.from_numpy(open_link(config, (0,)).channels(range(3)))
+    found = ascent(channels)
+    heard = (channels @ found.combiner.conj().unsqueeze(-1)).abs()
+    assert float(heard.min()) >= 1 - 1e-9
+    assert bool((10 * torch.log10(mrc(channels).norm.square() / found.norm.square()) > 5.0).all())
+
+
+def test_demo_on_a_small_scale(tmp_path):
+    small = {"learning.dataset": "digits", "system.rounds": 3, "channel.power_w": 100.0, "system.num_antennas": 4}
+    with DemoProgress() as progress:
+        demo = run_demo(tmp_path, progress.of, preset("massive-linear").replace(small), {5: 100, 20: 25, 100: 5})
+    cells = {(row["devices"], row["epsilon"]) for row in demo.rows}
+    assert cells == {(n, e) for n in (5, 20, 100) for e in (0.5, 1.0, 4.0, math.inf)}
+    page = demo.page.read_text()
+    assert "More devices make privacy cheap" in page
+    assert "The four schemes with 5 devices" in page
+    assert (tmp_path / "figures" / "perk.png").stat().st_size > 10_000
+    json.dumps(demo.summary, allow_nan=False)
+    for row in demo.few.summary["schemes"]["airfl-dp"], demo.many.summary["schemes"]["airfl-dp"]:
+        assert row["epsilon"]["gaussian"] <= 1.0
+
+
+def test_the_study_of_devices_tunes_on_validation_and_tests_once(tmp_path):
+    command = [sys.executable, "-m", "experiments.perk", "--out", str(tmp_path), "--models", "linear"]
+    done = subprocess.run([*command, "--scale", "smoke"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "perk.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        *("devices", "model", "epsilon", "delta", "neighbours"),
+        *("accuracy_mean", "accuracy_std", "trials", "noiseless_accuracy"),
+    ]
+    assert {(row["devices"], row["epsilon"]) for row in rows} == {
+        (n, e) for n in ("50", "1000") for e in ("0.5", "8", "inf")
+    }
+    plan = json.loads((tmp_path / "tune-linear" / "plan.json").read_text())
+    assert plan["base"]["learning"]["split"] == "validation"
+    accuracy = {(row["devices"], row["epsilon"]): float(row["accuracy_mean"]) for row in rows}
+    assert accuracy["1000", "0.5"] > accuracy["50", "0.5"]
+    notes = json.loads((tmp_path / "perk.json").read_text())
+    assert notes["tuning_budget"] == "2 runs a cell"
