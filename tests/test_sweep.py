@@ -72,6 +72,12 @@ def test_results_have_every_axis_and_each_cell_once(whole):
     assert all(row["epsilon"] <= row["privacy.epsilon"] for row in table if row["scheme"] == "airfl-dp")
     summary = (whole / "summary.csv").read_text().splitlines()
     assert len(summary) == 1 + 8
+    provenance = json.loads((whole / "provenance.json").read_text())
+    plan, _ = runs.find_plan(whole)
+    assert provenance["config_sha256"] == {str(point): plan.config(point).sha256() for point in range(4)}
+    assert len(set(provenance["config_sha256"].values())) == 4
+    assert provenance["seed"] == plan.base.system.seed
+    assert provenance["seconds"] > 0
     standing = runs.standing_of(whole)
     assert standing.summary == {**ALL_DONE, "seconds_left": 0.0}
     assert not list((whole / "checkpoints").glob("*"))

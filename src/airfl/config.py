@@ -8,6 +8,8 @@ thing in two ways, and exactly one of each pair may be given: ``local_epochs | l
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -311,6 +313,10 @@ class Config(Section):
     def to_mapping(self) -> dict[str, Any]:
         """Return nested plain data, keys that are not set left out."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def sha256(self) -> str:
+        """A fingerprint of the resolved configuration."""
+        return hashlib.sha256(json.dumps(self.to_mapping(), sort_keys=True).encode()).hexdigest()
 
     def to_toml(self) -> str:
         """Return the resolved configuration as TOML; ``from_toml`` reads it back to an equal object."""

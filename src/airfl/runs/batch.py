@@ -183,7 +183,8 @@ def write_part(
         "rows": len(rows),
         "cells": cells,
         "seconds": seconds,
-        "provenance": provenance_of(first.task.inputs.device, first),
+        "provenance": {**provenance_of(first.task.inputs.device, first), "seed": plan.base.system.seed},
+        "config_sha256": {point: plan.config(point).sha256() for point in batch.points},
     }
     write_text(folder.receipt(batch), json.dumps(receipt))
 

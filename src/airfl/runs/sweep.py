@@ -303,6 +303,7 @@ def compact(plan: Plan, folder: Folder) -> None:
                 writer.write_table(pq.read_table(part, page_checksum_verification=True))
 
     write_atomically(folder.path / "results.parquet", write)
+    write_text(folder.path / "provenance.json", json.dumps(_provenance(plan, folder), indent=1) + "\n")
     rows = summarise(plan, folder)
     buffer = io.StringIO()
     if rows:
@@ -310,6 +311,24 @@ def compact(plan: Plan, folder: Folder) -> None:
         writer.writeheader()
         writer.writerows(rows)
     write_text(folder.path / "summary.csv", buffer.getvalue())
+
+
+def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
+    """What the results were computed with: versions, devices, seed, wall time, and a fingerprint of every point."""
+    receipts = [receipt for batch in plan.batches if (receipt := _receipt(folder, batch)) is not None]
+    made = [receipt["provenance"] for receipt in receipts]
+    shared = {key: sorted({str(entry[key]) for entry in made}) for key in ("airfl", "torch", "device", "precision")}
+    return {
+        "study": plan.study.name,
+        **shared,
+        "seed": plan.base.system.seed,
+        "seconds": round(sum(receipt["seconds"] for receipt in receipts), 3),
+        "batches": len(receipts),
+        "finished": max(entry["finished"] for entry in made),
+        "config_sha256": {
+            key: value for receipt in receipts for key, value in receipt.get("config_sha256", {}).items()
+        },
+    }
 
 
 def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
