@@ -38,6 +38,7 @@ class Link:
     _trace: np.ndarray | None = field(repr=False)
     participation_keys: tuple[int, ...] | None = None
     designs: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _last: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def weakest_path_gain(self, index: int) -> float:
         """Λ_min, what the paper's worst-case SNR P·Λ_min/σ² refers to: the path gain at the cell edge.
@@ -50,8 +51,17 @@ class Link:
         return float(geometry.path_gain(self.config.channel.cell_radius_m, self.config.channel.carrier_hz))
 
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
-        """Channels of all devices, shape [trials, rounds, devices, antennas], complex128."""
-        return np.stack([np.stack([self._draw(index, t) for t in rounds]) for index in range(len(self.trials))])
+        """Channels of all devices, shape [trials, rounds, devices, antennas], complex128.
+
+        A single round is kept until another one is asked for: schemes and budgets that go through it in step share it.
+        """
+        if len(rounds) == 1 and rounds[0] in self._last:
+            return self._last[rounds[0]]
+        drawn = np.stack([np.stack([self._draw(index, t) for t in rounds]) for index in range(len(self.trials))])
+        if len(rounds) == 1:
+            self._last.clear()
+            self._last[rounds[0]] = drawn
+        return drawn
 
     def estimates(self, rounds: Sequence[int]) -> np.ndarray:
         """Channels as the base station knows them, ĥ with h = ĥ + e, [trials, rounds, devices, antennas].
