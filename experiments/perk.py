@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from airfl import runs
 from airfl.report.console import SweepProgress
 from airfl.report.perk_figure import draw_perk
-from airfl.runs.reproduce import notes_of
+from airfl.runs.reproduce import good_cells, notes_of
 from airfl.study import make_study
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
@@ -85,7 +85,7 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
             "learning.server_schedule": "linear",
             "learning.server_momentum": 0.8,
             # The budget sets the noise of every cell: power to spare, and then the combiner makes no difference.
-            "channel.power_w": 100.0,
+            "channel.power_w": 1e6,
             "scheme.combiner": "mrc",
             "engine.eval_every": 1000,  # after the last round
         },
@@ -107,11 +107,12 @@ def run(content: dict[str, Any], out: Path, device: str) -> tuple[Any, Any]:
 
 
 def finals(plan: Any, folder: Any) -> dict[int, list[float]]:
-    """Final accuracies of every point, over trials; none for one that diverged."""
+    """Final accuracies of every point, over trials; none for one that diverged or was refused."""
     found: dict[int, list[float]] = {number: [] for number in range(len(plan.points))}
-    columns = ["point", "trial", "round", "accuracy"]
+    columns, good = ["point", "scheme", "trial", "round", "accuracy"], good_cells(plan, folder)
     for row in pq.read_table(folder.path / "results.parquet", columns=columns).to_pylist():
-        if row["round"] == plan.config(row["point"]).system.rounds:
+        over = row["round"] == plan.config(row["point"]).system.rounds
+        if over and (row["point"], row["scheme"], row["trial"]) in good:
             found[row["point"]].append(row["accuracy"])
     return found
 

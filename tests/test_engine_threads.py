@@ -277,8 +277,12 @@ def test_an_interrupt_ends_training_within_a_step():
     spec = spec_of(module)
     models, _, inputs, labels = small_problem(spec, (1, 8, 8), classes=10)
     batches = torch.zeros(1, 2, 200_000, 1, dtype=torch.int64)
-    with pytest.raises(KeyboardInterrupt):
-        list(ThreadsEngine(spec, workers=1).train(models, batches, inputs, labels, 0.05))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever others left behind
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(ThreadsEngine(spec, workers=1).train(models, batches, inputs, labels, 0.05))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert len(module.calls) < 200_000
     assert not workers_alive()
 

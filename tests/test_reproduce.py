@@ -91,7 +91,8 @@ def test_a_small_scale_shows_the_direction_of_the_claims(small):
         assert stricter.verdict == "holds", stricter
         assert gap.verdict in ("holds", "holds in part"), gap
         assert threshold.verdict == "holds", threshold
-        assert artificial.verdict == "holds"
+        # What was published is met as booked, not exactly.
+        assert artificial.verdict == ("holds" if variant == "airfl" else "holds in part")
     rows = studies.read_rows(wish.out / "fig6.csv")
     for power in sorted({row["power_w"] for row in rows})[:3]:  # where the noise is the channel's own
         ours, theirs = (
@@ -153,8 +154,10 @@ def test_claims_can_fail():
     assert verdicts(same)[3] == "does not hold"
     assert verdicts({"fig3": [row("fedavg", 0.8)], "fig4": [row("fedavg", 0.5)]})[3] == "holds in part"
     power = [row(s, a, power_w=p) for p, a in ((1e-9, 0.5), (1e-3, 0.9)) for s in ("airfl-mimo", "airfl-dp")]
-    notes = {"fig6": {"snr_threshold_db": {"authors": -60.0}, "snr_of_one_watt_db": 0.0}}
+    notes = {"fig6": {"snr_threshold_db": {"authors": [-61.0, -59.0]}, "snr_of_one_watt_db": 0.0}}
     assert verdicts({"fig6": power}, notes)[4] == "holds in part"  # no poorer above the threshold
+    assert verdicts({"fig6": power[:2]}, notes)[4] == "not run"  # nothing above it
+    assert verdicts({"fig6": power[1:]}, notes)[4] == "not run"  # a scheme diverged at the only power below it
     growing = [
         {"accountant": name, "diameter": d, "rounds": t, "epsilon": float(t)}
         for name, d in (("gaussian", None), ("convergent", 2.0))

@@ -99,3 +99,18 @@ def test_tuning_never_sees_the_test_part():
     assert not set(two.train) & set(one.test)
     assert not set(two.train) & set(two.test)
     assert len(two.test) == samples.dataset.num_train // 6
+
+
+@pytest.mark.parametrize(("key", "value"), [("learning.server_momentum", 0.5), ("learning.server_schedule", "linear")])
+def test_the_published_bound_with_a_domain_is_not_planned_with_either(key, value):
+    """P3 spends less noise where its bound holds; with another server it must not."""
+    domain = {"learning.domain_diameter": 0.05, "privacy.smoothness": 1.0, "privacy.accountant": "paper"}
+    plain = BASE.replace({**domain, "system.participation": 1.0})
+    noise = []
+    for config in (plain, plain.replace({key: value})):
+        task = open_task(config, (0,), load_samples(config, torch.device("cpu")))
+        simulation = open_simulation(config, "airfl-dp", task, open_link(config, (0,)))
+        *_, last = simulation.rounds()
+        simulation.release(last[0])  # the promise is kept either way
+        noise.append(float(simulation.plan.noise_var.sum()))
+    assert noise[1] > noise[0]

@@ -207,6 +207,35 @@ def test_a_diverging_cell_fails_alone(tmp_path):
     assert {row["learning.server_step"] for row in rows if row["round"] == 6} == {1.0}
 
 
+def test_a_diverged_cell_does_not_cost_the_others_their_checkpoints(tmp_path):
+    study = {**STUDY, "schemes": ["airfl-dp"], "grid": {"learning.server_step": [1e60, 1.0]}}
+    plan, folder, left, told = make_plan(make_study(study), 1), Folder(tmp_path / "s"), [4], []
+
+    def stop():
+        left[0] -= 1
+        return left[0] == 0
+
+    with pytest.raises(Stopped):
+        heard = lambda now, total: told.append((now, total))  # noqa: E731
+        run_batch(plan, plan.batches[0], folder, every_rounds=2, should_stop=stop, heard=heard)
+    assert told == [(1, 6), (2, 6), (3, 6), (4, 6)]
+    assert {path.stem for path in folder.checkpoints(plan.batches[0]).glob("*.json")} == {"000002", "000004"}
+
+
+def test_a_stop_in_the_last_round_loses_nothing(whole, tmp_path):
+    plan, folder, left = make_plan(make_study(STUDY), 1), Folder(tmp_path / "s"), [6]
+
+    def stop():
+        left[0] -= 1
+        return left[0] == 0
+
+    with pytest.raises(Stopped):
+        run_batch(plan, plan.batches[0], folder, every_rounds=100, should_stop=stop)
+    assert [path.stem for path in folder.checkpoints(plan.batches[0]).glob("*.json")] == ["000006"]
+    run_batch(plan, plan.batches[0], folder)
+    assert folder.part(plan.batches[0]).read_bytes() == Folder(whole).part(plan.batches[0]).read_bytes()
+
+
 def test_another_study_or_a_second_sweep_is_refused(whole, tmp_path):
     with pytest.raises(InputError, match="--resume"):
         run(STUDY, whole)
@@ -234,6 +263,7 @@ def test_another_study_or_a_second_sweep_is_refused(whole, tmp_path):
         ({"list": [{"privacy.epsilon": 1.0}]}, "axis twice"),
         ({"set": {"system.trials": 3}}, "is set by"),
         ({"base": "nowhere"}, "no preset"),
+        ({"grid": {"learning.clip_norm": [1, "2"]}}, "of one kind"),
         ({"extra": 1}, "extra"),
         ({"schemes": ["hope"]}, "schemes"),
         ({"trials": 0}, "trials"),

@@ -364,6 +364,7 @@ def _last_factors(
     """B of P3 per trial; None unless the published bound, with its domain, its smoothness and unit gains, applies."""
     learning, privacy = config.learning, config.privacy
     applies = promise.accountant == "paper" and learning.server_step == 1.0 and config.channel.csi_error == 0.0
+    applies = applies and learning.plain_server
     if learning.domain_diameter is None or privacy.smoothness is None or local_steps is None or not applies:
         return None
     # Silent devices change the normaliser that the bound assumes; so does a number that is drawn.

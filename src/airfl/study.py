@@ -71,6 +71,10 @@ class Study(BaseModel):
         for key, values in self.grid.items():
             if not values:
                 raise ValueError(f"axis `{key}` has no values")
+        for key, values in {**self.grid, **{k: v for group in self.side_by_side for k, v in group.items()}}.items():
+            kinds = {"number" if type(value) in (int, float) else type(value).__name__ for value in values}
+            if len(kinds) > 1:
+                raise ValueError(f"the values of axis `{key}` must be of one kind; got {' and '.join(sorted(kinds))}")
         for group in self.side_by_side:
             if len({len(values) for values in group.values()}) > 1:
                 raise ValueError(f"the values of a zip must be equally many: {', '.join(group)}")

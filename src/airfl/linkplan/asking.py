@@ -111,7 +111,9 @@ def _resolve_active(values: dict[str, Any], wanted: str | None) -> None:
     if isinstance(active, bool) or not isinstance(active, int) or active < 1:
         raise InputError(f"`active` must be a whole number of at least 1; got {active!r}")
     devices = values.setdefault("devices", active)  # nobody else was mentioned
-    if isinstance(devices, int | float) and active > devices:
+    if type(devices) not in (int, float) or devices < 1:
+        raise InputError(f"`devices` must be a whole number of at least 1; got {devices!r}")
+    if active > devices:
         raise InputError(f"{active:,} active devices are more than the {devices:,} that there are; lower --active")
     values["participation"] = active / devices
 

@@ -196,5 +196,8 @@ def read_scenario(name: str) -> dict[str, Any]:
     if factor is not None:
         if "clip_norm" in values or parameters is None:
             raise InputError(f"scenario `{name}`: `clip_factor` goes with `parameters` and without `clip_norm`")
+        for key, value in (("clip_factor", factor), ("parameters", parameters)):
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                raise InputError(f"scenario `{name}`: `{key}` must be a positive number; got {value!r}")
         values["clip_norm"] = math.sqrt(factor * parameters)
     return values

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from airfl.linkplan.accuracy import SHIPPED, Check
 from airfl.linkplan.answer import Answer
+from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, power_text
 
@@ -135,6 +136,8 @@ def _air_sentence(answer: Answer) -> str:
 def solved_text(answer: Answer) -> str:
     """The solved quantity with its unit."""
     name = answer.solved_for or ""
+    if name == "antennas" and answer.quantities.antennas == MOST_ANTENNAS:
+        return f"{MOST_ANTENNAS}, or more: the table ends there"
     value = getattr(answer.quantities, name)
     if name == "power_w":
         return power_text(value) if value >= 1e-14 else f"{value:.3g} W"

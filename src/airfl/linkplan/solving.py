@@ -28,6 +28,8 @@ POWER_LAWS = {
 }
 #: Numbers of devices that are tried before the last step is refined.
 _TRIED = 240
+#: The largest n that a plan takes.
+MOST_N = 10**9
 
 
 def solve(q: Quantities, unknown: str) -> Quantities:
@@ -70,8 +72,14 @@ def _whole(q: Quantities, unknown: str, value: float) -> int:
 def _fewest(q: Quantities, goal: float) -> int:
     """The smallest n whose free ε is within the target; more devices are harder to reach, so there is more noise."""
     fewest = fewest_devices(q.layout)
-    low = next(n for n in range(1, 10**9) if max(1, round(q.participation * n)) >= fewest)
-    high = int(MOST_DEVICES / q.participation)
+    low = max(1, math.floor((fewest - 0.5) / q.participation) if fewest > 1 else 1)
+    while low <= MOST_N and max(1, round(q.participation * low)) < fewest:
+        low += 1
+    if low > MOST_N:
+        raise InputError(
+            f"with --participation {q.participation:g} fewer than {fewest} of {MOST_N:,} devices are active; raise it"
+        )
+    high = max(low, min(MOST_N, int(MOST_DEVICES / q.participation)))
     while max(1, round(q.participation * high)) > MOST_DEVICES:
         high -= 1
 

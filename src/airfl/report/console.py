@@ -132,7 +132,9 @@ def print_demo(demo: Demo) -> None:
     """Accuracy by devices and ε, and where the page is."""
     rows, console = demo.rows, Console()
     epsilons = sorted({row["epsilon"] for row in rows})
-    table = Table(box=box.SIMPLE, title="test accuracy (δ = 1e-5, one device added or removed)", title_justify="left")
+    table = Table(
+        box=box.SIMPLE, title="test accuracy (δ = 1e-5, one device's contribution removed)", title_justify="left"
+    )
     table.add_column("devices", justify="right")
     for epsilon in epsilons:
         table.add_column(f"ε = {epsilon_text(epsilon)}", justify="right")
@@ -281,7 +283,8 @@ def print_standing(standing: Standing, folder: str) -> None:
         console.print(f"about {summary['seconds_left']:.0f} s of work left", highlight=False)
     for message in summary["messages"]:
         console.print(f"• {message}", highlight=False)
-    print(f"Results: {folder}/results.parquet, {folder}/summary.csv")
+    if (Path(folder) / "results.parquet").exists():
+        print(f"Results: {folder}/results.parquet, {folder}/summary.csv")
 
 
 def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -19,7 +19,8 @@ from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsi
 
 CAPTIONS = {
     "accuracy": "Test accuracy after every round. Bands reach from the worst to the best trial.",
-    "loss": "Mean loss over the samples that the devices trained on in that round.",
+    "loss": "Training loss: over the samples of the local steps, or of the new model on all training samples where "
+    "`engine.train_loss` says so.",
     "noise": "Noise per coordinate of the received sum, against the least that the power limit allows. Where the two "
     "lines meet, the channel sets the noise; where they part, the privacy budget does.",
     "budget": "Where the budget went: ε of everything released so far, by the accountant that books the budget.",

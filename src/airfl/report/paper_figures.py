@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
+from airfl.privacy import gaussian_epsilon, gaussian_mu
 from airfl.report.figures import RC, STYLES, write_figure
 from airfl.runs.reproduce import VARIANTS, Row
 from airfl.schemes import SCHEMES
@@ -40,7 +41,7 @@ _VARIANT: dict[str, dict[str, Any]] = {
     "authors": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
     "airfl": {"color": "#0072B2", "linestyle": (0, (5, 2)), "marker": "o"},
 }
-_VARIANT_TITLE = {"authors": "as published", "airfl": "airfl's design, exact ε"}
+_VARIANT_TITLE = {"authors": "as published", "airfl": "variant airfl"}
 
 Rows = Sequence[Row]
 
@@ -116,10 +117,7 @@ def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
         _band(axes, [row["epsilon_tilde"] for row in own], own, f"AirFL-DP, {_VARIANT_TITLE[variant]}", variant)
         exact = [row for row in own if row["epsilon_exact"] is not None]
         if variant == "authors" and exact:
-            where = [row["epsilon_exact"] / root for row in exact]
-            heights = [row["accuracy_mean"] for row in exact]
-            label = "the same runs at their exact ε"
-            axes.plot(where, heights, color="#A34800", linestyle=(0, (1, 1.2)), linewidth=1.4, label=label)
+            _at_exact(axes, exact, root)
     base = next((v for v in VARIANTS if any(r["variant"] == v and r["scheme"] == "fedavg" for r in rows)), None)
     for scheme in ("fedavg", "fedavg-clip", "airfl-mimo"):
         found = [row for row in rows if row["scheme"] == scheme and row["variant"] == base]
@@ -147,6 +145,16 @@ def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
     axes.legend(fontsize=7.5, loc="lower right")
 
 
+def _at_exact(axes: Axes, rows: Rows, root: float) -> None:
+    """The published runs where their exact ε is: for a device replaced (S = 2c), and for one removed (S = c)."""
+    heights = [row["accuracy_mean"] for row in rows]
+    replaced = [row["epsilon_exact"] for row in rows]
+    removed = [gaussian_epsilon(1e-5, gaussian_mu(value, 1e-5) / 2.0) for value in replaced]
+    for where, name, dash in ((replaced, "replaced", (0, (1, 1.2))), (removed, "removed", (0, (4, 1.2, 1, 1.2)))):
+        label = f"the published runs, exact ε, device {name}"
+        axes.plot([e / root for e in where], heights, color="#A34800", linestyle=dash, linewidth=1.3, label=label)
+
+
 def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
     """Accuracy against worst-case SNR, with the threshold of the perk."""
     offset = notes["snr_of_one_watt_db"]
@@ -158,8 +166,8 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
             if variant == "airfl":
                 look["markerfacecolor"] = "none"
             _band(axes, snr, own, f"{SCHEMES[scheme].title}, {_VARIANT_TITLE[variant]}", variant, look)
-    for variant, threshold in notes.get("snr_threshold_db", {}).items():
-        color = _VARIANT[variant]["color"]
+    for variant, thresholds in notes.get("snr_threshold_db", {}).items():
+        color, threshold = _VARIANT[variant]["color"], sum(thresholds) / len(thresholds)
         axes.axvline(threshold, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
         axes.annotate(
             f"perk up to\n{threshold:.1f} dB", (threshold, 0.02), xycoords=("data", "axes fraction"), fontsize=7.5,

@@ -97,8 +97,8 @@ def run_batch(
     groups = groups_of(simulations)
     saved_at = time.monotonic()
 
-    def done() -> int:
-        return sum(_rounds_done(logs[next(iter(group))], rounds) for group in groups)
+    def done() -> int:  # a cell that diverged is over: the others say how far its group is
+        return sum(min(_rounds_done(logs[key], rounds) for key in group) for group in groups)
 
     saved = done()
 
@@ -109,7 +109,7 @@ def run_batch(
             heard(now, rounds * len(groups))
         due = now - saved >= every_rounds or time.monotonic() - saved_at >= every_seconds
         stop = should_stop()
-        if (due or stop) and now < rounds * len(groups):
+        if stop or (due and now < rounds * len(groups)):
             _try_checkpoint(folder.checkpoints(batch), now, logs)
             saved, saved_at = now, time.monotonic()
         if stop:

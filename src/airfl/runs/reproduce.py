@@ -135,10 +135,11 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
     for record in pq.read_table(folder.path / "results.parquet", columns=columns).to_pylist():
         cells.setdefault((record["point"], record["scheme"]), {}).setdefault(record["trial"], []).append(record)
     dim = notes_of(plan, folder)["dim"]
+    good = good_cells(plan, folder)
     rows: list[Row] = []
     for (point, scheme), trials in sorted(cells.items(), key=lambda item: item[0][0]):
         config = plan.config(point)
-        complete = [t for t in trials.values() if len(t) == config.system.rounds]  # a trial that diverged has no end
+        complete = [records for trial, records in trials.items() if (point, scheme, trial) in good]
         if not complete:
             continue
         table = {key: np.array([[record[key] for record in t] for t in complete]) for key in columns[3:]}
@@ -165,6 +166,13 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
                 }
             )
     return rows
+
+
+def good_cells(plan: Plan, folder: Folder) -> set[tuple[int, str, int]]:
+    """Cells that are done: neither diverged nor refused."""
+    receipts = [receipt for batch in plan.batches if (receipt := folder.finished(batch)) is not None]
+    cells = [cell for receipt in receipts for cell in receipt["cells"] if cell["status"] == "done"]
+    return {(cell["point"], cell["scheme"], cell["trial"]) for cell in cells}
 
 
 def _exact(config: Config, dim: int, noise_var: np.ndarray) -> Callable[[int], float]:
@@ -197,20 +205,21 @@ def notes_of(plan: Plan, folder: Folder) -> dict[str, Any]:
     }
 
 
-def link_notes(plan: Plan, dim: int, trials: int = 3) -> dict[str, float]:
+def link_notes(plan: Plan, dim: int) -> dict[str, Any]:
     """Where the perk ends on a study's link: worst-case SNR at the threshold, and the SNR of one watt; no training.
 
-    The back-off is how far devices hold their power below the limit at the base's own power, on average.
+    The threshold is given for every trial. The back-off is how far devices hold their power below the limit at the
+    base's own power, on average.
     """
     config = plan.base.replace({"scheme.names": ["airfl-dp"]})
-    link = open_link(config, range(min(trials, config.system.trials)))
+    link = open_link(config, range(config.system.trials))
     radio = plan_rounds(config, SCHEMES["airfl-dp"], link, dim)
     assert radio.norm is not None
     assert radio.minimum is not None
     perks = radio.perks()
     gain = link.weakest_path_gain(0) / link.noise_power
     return {
-        "snr_threshold_db": float(np.mean([perk.snr_threshold_db for perk in perks])),
+        "snr_threshold_db": [round(perk.snr_threshold_db, 3) for perk in perks],
         "snr_of_one_watt_db": 10.0 * math.log10(gain),
         "power_backoff_db": float(10.0 * (radio.norm / radio.minimum).square().mean().log10()),
     }

@@ -265,8 +265,10 @@ def _receipt(folder: Folder, batch: Batch) -> dict[str, Any] | None:
 
 def _is_locked(folder: Folder) -> bool:
     try:
-        with (folder.path / ".lock").open("r+") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with (folder.path / ".lock").open("r") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
     except OSError:
         return True
     return False
