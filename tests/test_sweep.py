@@ -215,8 +215,10 @@ def test_a_diverged_cell_does_not_cost_the_others_their_checkpoints(tmp_path):
         left[0] -= 1
         return left[0] == 0
 
+    def heard(now, total):
+        told.append((now, total))
+
     with pytest.raises(Stopped):
-        heard = lambda now, total: told.append((now, total))  # noqa: E731
         run_batch(plan, plan.batches[0], folder, every_rounds=2, should_stop=stop, heard=heard)
     assert told == [(1, 6), (2, 6), (3, 6), (4, 6)]
     assert {path.stem for path in folder.checkpoints(plan.batches[0]).glob("*.json")} == {"000002", "000004"}
