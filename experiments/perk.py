@@ -84,8 +84,9 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
             "learning.learning_rate": LOCAL_RATE,
             "learning.server_schedule": "linear",
             "learning.server_momentum": 0.8,
-            # The budget sets the noise of every cell: power to spare, and then the combiner makes no difference.
-            "channel.power_w": 1e6,
+            # The budget sets the noise of every cell: power to spare, and then receiver and combiner make no difference.
+            "channel.power_w": 1e9,
+            "system.num_antennas": 4,
             "scheme.combiner": "mrc",
             "engine.eval_every": 1000,  # after the last round
         },
