@@ -84,7 +84,7 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
             "learning.learning_rate": LOCAL_RATE,
             "learning.server_schedule": "linear",
             "learning.server_momentum": 0.8,
-            # The budget sets the noise of every cell: power to spare, and then receiver and combiner make no difference.
+            # The budget sets the noise of every cell: with power to spare, receiver and combiner make no difference.
             "channel.power_w": 1e9,
             "system.num_antennas": 4,
             "scheme.combiner": "mrc",
