@@ -104,7 +104,8 @@ def _rounds(axes: Sequence[Axes], rows: Rows, loss: str) -> None:
     axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     final = min(own[-1]["accuracy_mean"] for own in lines.values())
     axes[0].set_ylim(bottom=max(0.0, final - 0.35))
-    axes[0].legend(fontsize=7.5, loc="lower right")
+    handles, labels = axes[0].get_legend_handles_labels()
+    axes[0].get_figure(root=True).legend(handles, labels, fontsize=7.5, loc="outside lower center", ncols=5)  # type: ignore[union-attr]
     losses = sorted(row["loss_mean"] for row in rows)
     axes[1].set_ylim(0.0, 1.15 * losses[int(0.97 * (len(losses) - 1))])
 
