@@ -29,16 +29,22 @@ def ascent(channels: torch.Tensor) -> Design:
     # One by one: products of a whole batch round differently, and many steps would make much of that.
     found = torch.zeros(len(flat), flat.shape[2], dtype=torch.complex128)
     for number in range(len(flat)):
-        found[number] = _search(flat[number : number + 1])[0]
+        found[number] = uphill(flat[number : number + 1])[0]
     return finish(found, channels, usable, STEPS)
 
 
-def _search(channels: torch.Tensor) -> torch.Tensor:
+def uphill(channels: torch.Tensor) -> torch.Tensor:
     """The best direction found for channels [1, K, m], [1, m]."""
-    _, num_devices, num_antennas = channels.shape
-    size = channels.abs().max()
-    rows = (channels / size).conj().to(torch.complex64 if num_devices * num_antennas > LARGE else torch.complex128)
-    w = _starts(rows)
+    rows = _scaled(channels.conj())
+    best, value = climb(rows, _starts(rows))
+    winner = value.argmax(dim=1)
+    return best.gather(2, winner[:, None, None].expand(-1, channels.shape[2], 1)).squeeze(-1)
+
+
+def climb(rows: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best direction on the way from every start w [1, m, S], and its smallest |h_iᴴ w|² at length one, [1, S]."""
+    w = w.to(rows.dtype)
+    w = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
     best, value = w, torch.full((1, w.shape[2]), -math.inf, dtype=rows.real.dtype)
     for number in range(STEPS + 1):
         heard = rows @ w
@@ -53,8 +59,14 @@ def _search(channels: torch.Tensor) -> torch.Tensor:
         gradient = gradient / torch.linalg.vector_norm(gradient, dim=1, keepdim=True).clamp(min=1e-30)
         w = w + FIRST_STEP * (LAST_STEP / FIRST_STEP) ** done * gradient
         w = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
-    winner = value.argmax(dim=1)
-    return best.gather(2, winner[:, None, None].expand(-1, num_antennas, 1)).squeeze(-1)
+    return best, value
+
+
+def _scaled(rows: torch.Tensor) -> torch.Tensor:
+    """Rows of moderate size, in the precision that suits their number."""
+    _, num_devices, num_antennas = rows.shape
+    small = num_devices * num_antennas <= LARGE
+    return (rows / rows.abs().max()).to(torch.complex128 if small else torch.complex64)
 
 
 def _starts(rows: torch.Tensor) -> torch.Tensor:
@@ -62,6 +74,4 @@ def _starts(rows: torch.Tensor) -> torch.Tensor:
     together = (rows.conj() / rows.abs().square().sum(dim=2, keepdim=True).clamp(min=1e-30)).sum(dim=1)
     drawn = torch.randn(rows.shape[2], STARTS - 1, 2, generator=torch.Generator().manual_seed(1))
     fixed = torch.view_as_complex(drawn).expand(len(rows), -1, -1)
-    w = torch.cat([together[:, :, None], fixed.to(rows.dtype)], dim=2)
-    length: torch.Tensor = torch.linalg.vector_norm(w, dim=1, keepdim=True)
-    return w / length
+    return torch.cat([together[:, :, None], fixed.to(rows.dtype)], dim=2)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from airfl.transceiver.ascent import uphill
 from airfl.transceiver.design import Design, better_of, check_channels, finish
 from airfl.transceiver.zero_forcing import zero_forcing
 
@@ -30,6 +31,8 @@ RENEW = 10
 #: Devices per antenna beyond which only those that are hardest to reach are iterated on, and how often they are chosen
 #: anew.
 WORKING_SET, RENEWALS = 20, 8
+#: Polishing steps with all devices after that.
+LAST_POLISH = 200
 #: Channel coefficients beyond which a pass over all of them is slow.
 LARGE = 200_000
 #: Channel coefficients iterated on at a time; more only cost memory.
@@ -149,9 +152,11 @@ def _eigen(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _by_working_sets(problem: _Problem, effort: Effort) -> torch.Tensor:
-    """Iterate on the devices that are hardest to reach, look at all of them, renew the set; the best seen, [B, m, 1].
+    """Iterate on the devices that are hardest to reach, look at all of them, renew the set; [B, m, 1].
 
-    Most devices are reached with ease by any combiner that reaches the hardest, so a step need not pass over all.
+    Most devices are reached with ease by any combiner that reaches the hardest, so exploring need not pass over all.
+    The best seen, or what ``ascent`` finds if that is better, is then polished with all of them: one column, so that a
+    step is two thin products.
     """
     count = WORKING_SET * problem.rows.shape[2] // 2
     first = problem.limits.squeeze(-1).topk(count, dim=1).indices
@@ -160,7 +165,9 @@ def _by_working_sets(problem: _Problem, effort: Effort) -> torch.Tensor:
     for _ in range(RENEWALS):
         w = _polish(problem.part(problem.hardest(w, count)), w, effort)
         best, best_value = problem.better(w, best, best_value)
-    return best
+    other = torch.cat([uphill(rows.conj()) for rows in (problem.rows / problem.limits).split(1)]).unsqueeze(-1)
+    best, _ = problem.better(other.to(best.dtype), best, best_value)
+    return _polish(problem, best, dataclasses.replace(effort, polish=LAST_POLISH))
 
 
 def _explore(problem: _Problem, effort: Effort) -> torch.Tensor:
