@@ -13,7 +13,6 @@ Writes perk.csv, perk.json (candidates, choices, provenance), perk.png and perk.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from airfl import runs
 from airfl.report.console import SweepProgress
 from airfl.report.perk_figure import draw_perk
 from airfl.runs.reproduce import good_cells, notes_of
+from airfl.runs.store import write_csv
 from airfl.study import make_study
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
@@ -169,10 +169,7 @@ def main() -> None:
         found, provenance = measure(name, part, out, arguments.device, chosen)
         rows += found
         notes[name] = {"provenance": provenance, "chosen": [[n, str(e), c] for (n, e), c in chosen.items()]}
-    with (out / "perk.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    write_csv(out / "perk.csv", rows, digits=6)
     (out / "perk.json").write_text(json.dumps(notes, indent=1) + "\n")
     draw_perk(rows, out)
 

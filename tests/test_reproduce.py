@@ -79,7 +79,7 @@ def small(tmp_path_factory):
     """Fig. 5 and Fig. 6 at the smoke scale, one trial, both variants."""
     out = tmp_path_factory.mktemp("paper")
     wish = Wish(("fig5", "fig6"), out, scale="smoke", trials=1)
-    return wish, reproduction.reproduce(wish, lambda: InProcess(Settings(device="cpu")))
+    return wish, reproduction.reproduce(wish, InProcess(Settings(device="cpu")))
 
 
 def test_a_small_scale_shows_the_direction_of_the_claims(small):
@@ -115,7 +115,7 @@ def test_the_exact_epsilon_of_the_rows_is_what_the_ledger_says(small):
 def test_a_second_call_trains_nothing(small):
     wish, _ = small
     parts = {p: p.stat().st_mtime_ns for p in (wish.out / "studies").glob("*/parts/*.parquet")}
-    outcome = reproduction.reproduce(wish, lambda: InProcess(Settings(device="cpu")))
+    outcome = reproduction.reproduce(wish, InProcess(Settings(device="cpu")))
     assert outcome.failed == 0
     assert {p: p.stat().st_mtime_ns for p in (wish.out / "studies").glob("*/parts/*.parquet")} == parts
 

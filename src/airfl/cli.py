@@ -379,8 +379,7 @@ def reproduce(
     if from_results:
         outcome = reproduction.show(wish)
     else:
-        runner = runs.make_executor(executor, count, address, device)
-        outcome = reproduction.reproduce(wish, lambda: runner)
+        outcome = reproduction.reproduce(wish, runs.make_executor(executor, count, address, device))
     if outcome.interrupted:
         _fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
     print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_reproduction(outcome, wish.out)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from airfl.report.claims import Claim, judge
 from airfl.report.console import Steps, SweepProgress
 from airfl.report.figures import draw_privacy_curves
 from airfl.report.paper_figures import draw_paper_figure
-from airfl.runs.curves import Curve
+from airfl.runs.batch import Folder
 from airfl.runs.executors import Executor
-from airfl.runs.paper_curves import DELTA, comparison, curve_rows, paper_curves
+from airfl.runs.paper_curves import DELTA, comparison, curve_rows, curves_of, paper_curves
 from airfl.runs.reproduce import (
     FIGURES,
     SCALES,
@@ -33,7 +32,8 @@ from airfl.runs.reproduce import (
     write_notes,
     write_rows,
 )
-from airfl.runs.store import write_text
+from airfl.runs.store import write_csv, write_text
+from airfl.study import Plan
 
 NAMES = ("fig2", *FIGURES, "table1")
 #: Of the curves over T, by scale.
@@ -104,22 +104,25 @@ class Outcome:
         }
 
 
-def reproduce(wish: Wish, make_executor: Callable[[], Executor]) -> Outcome:
+def reproduce(wish: Wish, executor: Executor) -> Outcome:
     """Run what is needed, or what is left of it, and draw it into ``wish.out``."""
     failed = 0
+    ran: dict[str, tuple[Plan, Folder, dict[str, Any]]] = {}  # figures share studies
     for name in wish.wanted:
         if name not in FIGURES:
             continue
         rows: list[Row] = []
         notes: dict[str, Any] = {"scale": wish.scale, "studies": {}}
-        for variant in wish.variants:
-            for study in FIGURES[name].studies:
-                with SweepProgress(f"{study}-{variant}") as progress:
+        for variant, study in product(wish.variants, FIGURES[name].studies):
+            title = f"{study}-{variant}"
+            if title not in ran:
+                with SweepProgress(title) as progress:
                     plan, folder, standing, interrupted = run_study(
                         study,
                         variant,
                         wish.out,
-                        lambda plan, shown=progress: (make_executor(), shown.hear),  # type: ignore[misc]
+                        executor,
+                        progress.hear,
                         scale=wish.scale,
                         trials=wish.trials,
                         threads=wish.threads,
@@ -127,23 +130,26 @@ def reproduce(wish: Wish, make_executor: Callable[[], Executor]) -> Outcome:
                 if interrupted:
                     return Outcome((), {}, interrupted=True)
                 failed += standing.failed
-                rows += gather(plan, folder, variant, every_round=FIGURES[name].every_round)
-                _note(notes, plan, folder, variant)
+                own = notes_of(plan, folder)
+                ran[title] = (plan, folder, {**own, "link": link_notes(plan, own["dim"])})
+            plan, folder, own = ran[title]
+            rows += gather(plan, folder, variant, every_round=FIGURES[name].every_round)
+            _note(notes, own, variant)
         write_rows(rows, wish.out, name)
         write_notes(notes, wish.out, name)
     if {"fig2", "table1"} & set(wish.wanted):
         points = POINTS[wish.scale]
         with Steps("fig2", points) as steps:
             curves = curve_rows(paper_curves(points, steps.advance))
-        _write_table(curves, wish.out / "fig2.csv")
+        write_csv(wish.out / "fig2.csv", curves, digits=6)
     return show(wish, wish.out, failed)
 
 
-def _note(notes: dict[str, Any], plan: Any, folder: Any, variant: str) -> None:
-    own = notes_of(plan, folder)
-    notes["studies"][own.pop("study")] = own
+def _note(notes: dict[str, Any], own: dict[str, Any], variant: str) -> None:
+    """Add a study's provenance and link to those of a figure."""
+    radio = own["link"]
+    notes["studies"][own["study"]] = {key: value for key, value in own.items() if key not in ("study", "link")}
     notes["dim"] = own["dim"]
-    radio = link_notes(plan, own["dim"])
     notes["snr_of_one_watt_db"] = radio["snr_of_one_watt_db"]
     for key in ("snr_threshold_db", "power_backoff_db"):
         notes.setdefault(key, {})[variant] = radio[key]
@@ -158,13 +164,13 @@ def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
     files: list[str] = []
     for name in wish.wanted:
         if name == "fig2" and curves:
-            draw_privacy_curves(_as_curves(curves), DELTA, wish.out, "fig2")
+            draw_privacy_curves(curves_of(curves), DELTA, wish.out, "fig2")
             files.append("fig2")
         if name in FIGURES and notes[name]:
             files += draw_paper_figure(name, rows[name], notes[name], wish.out)
     table1 = tuple(comparison(curves)) if curves and "table1" in wish.wanted else ()
     if table1:
-        _write_table(table1, wish.out / "table1.csv")
+        write_csv(wish.out / "table1.csv", table1, digits=6)
     least = 0.02 if any(note.get("scale") == "smoke" for note in notes.values()) else 0.005
     claims = {v: judge(rows, notes, curves, v, least) for v in wish.variants}
     outcome = Outcome(tuple(files), claims, table1, failed)
@@ -183,15 +189,6 @@ def claims_markdown(claims: dict[str, list[Claim]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write_table(rows: Sequence[Row], path: Path) -> None:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, buffer.getvalue())
-
-
 def _read_curves(path: Path) -> list[Row]:
     if not path.is_file():
         return []
@@ -205,13 +202,3 @@ def _read_curves(path: Path) -> list[Row]:
             }
             for row in csv.DictReader(file)
         ]
-
-
-def _as_curves(rows: Sequence[Row]) -> list[Curve]:
-    lines: dict[tuple[str, float | None], list[Row]] = {}
-    for row in rows:
-        lines.setdefault((row["accountant"], row["diameter"]), []).append(row)
-    return [
-        Curve(name, diameter, tuple(r["rounds"] for r in own), tuple(r["epsilon"] for r in own))
-        for (name, diameter), own in lines.items()
-    ]

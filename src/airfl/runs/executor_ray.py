@@ -7,14 +7,13 @@ import importlib.util
 import json
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError
 from airfl.runs.batch import Folder
-from airfl.runs.executors import TRIES, Event, Settings, work
+from airfl.runs.executors import TRIES, Event, Job, Settings, work
 from airfl.runs.store import write_bytes, write_text
 from airfl.study import Batch, Plan
 
@@ -34,18 +33,11 @@ class RayCluster:
     address: str | None = None
     workers: int | None = None
 
-    def run(
-        self,
-        plan: Plan,
-        batches: Sequence[Batch],
-        folder: Folder,
-        say: Callable[[Event], None],
-        stop: Callable[[], bool],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """See ``Executor.run``."""
         ray, owned = self._connect()
         try:
-            self._run(ray, plan, batches, folder, say, stop)
+            self._run(ray, job)
         finally:
             if owned:
                 ray.shutdown()
@@ -74,39 +66,31 @@ class RayCluster:
             raise InputError(f"no Ray cluster answers at `{self.address}`: {reason}") from None
         return ray, True
 
-    def _run(
-        self,
-        ray: Any,
-        plan: Plan,
-        batches: Sequence[Batch],
-        folder: Folder,
-        say: Callable[[Event], None],
-        stop: Callable[[], bool],
-    ) -> None:
+    def _run(self, ray: Any, job: Job) -> None:
         from ray.util.queue import Queue
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         events = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         gpus = 1 if self.settings.device == "cuda" else 0
-        remote = ray.remote(num_cpus=plan.threads, num_gpus=gpus, max_retries=TRIES - 1)(_remote_batch)
-        shared = ray.put(plan)
-        waiting = list(batches)
+        remote = ray.remote(num_cpus=job.plan.threads, num_gpus=gpus, max_retries=TRIES - 1)(_remote_batch)
+        shared = ray.put(job.plan)
+        waiting = list(job.batches)
         at_work: dict[Any, Batch] = {}
         while waiting or at_work:
-            if stop():  # finished parts are here; what is under way goes on from its node's checkpoint, or anew
+            if job.stop():  # finished parts are here; what is under way goes on from its node's checkpoint, or anew
                 for task in at_work:
                     ray.cancel(task, force=True)
                 return
-            while waiting and len(at_work) < self._room(ray, plan):
+            while waiting and len(at_work) < self._room(ray, job.plan):
                 batch = waiting.pop(0)
                 at_work[remote.remote(shared, batch, self.settings, events)] = batch
             ready, _ = ray.wait(list(at_work), num_returns=1, timeout=0.3)
             for event in events.get_nowait_batch(events.size()):
-                say(event)
+                job.say(event)
             for task in ready:
                 batch = at_work.pop(task)
-                say(self._collect(ray, task, batch, folder))
+                job.say(self._collect(ray, task, batch, job.folder))
 
     def _room(self, ray: Any, plan: Plan) -> int:
         """Batches at a time: nodes come and go, so it is asked again and again."""

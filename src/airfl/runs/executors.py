@@ -44,22 +44,28 @@ class Settings:
     tell_seconds: float = 0.25
 
 
+@dataclass(frozen=True)
+class Job:
+    """What an executor is given.
+
+    Attributes:
+        batches: those of the plan that are left.
+        say: hears every event, in the calling thread.
+        stop: whether the user wants to stop.
+    """
+
+    plan: Plan
+    batches: Sequence[Batch]
+    folder: Folder
+    say: Callable[[Event], None]
+    stop: Callable[[], bool]
+
+
 class Executor(Protocol):
     """Works off batches and tells what happens."""
 
-    def run(
-        self,
-        plan: Plan,
-        batches: Sequence[Batch],
-        folder: Folder,
-        say: Callable[[Event], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        """Return once all batches are done or failed, or once ``stop`` says so and all have saved.
-
-        Args:
-            say: hears every event, in the calling thread.
-        """
+    def run(self, job: Job) -> None:
+        """Return once all batches are done or failed, or once ``job.stop`` says so and all have saved."""
         ...
 
 
@@ -106,24 +112,17 @@ class InProcess:
 
     settings: Settings
 
-    def run(
-        self,
-        plan: Plan,
-        batches: Sequence[Batch],
-        folder: Folder,
-        say: Callable[[Event], None],
-        stop: Callable[[], bool],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """See ``Executor.run``."""
         import torch
 
         before = torch.get_num_threads()
-        torch.set_num_threads(plan.threads)
+        torch.set_num_threads(job.plan.threads)
         try:
-            for batch in batches:
-                if stop():
+            for batch in job.batches:
+                if job.stop():
                     return
-                work(plan, batch, folder, self.settings, say, stop)
+                work(job.plan, batch, job.folder, self.settings, job.say, job.stop)
         finally:
             torch.set_num_threads(before)
 
@@ -135,28 +134,21 @@ class Processes:
     settings: Settings
     workers: int
 
-    def run(
-        self,
-        plan: Plan,
-        batches: Sequence[Batch],
-        folder: Folder,
-        say: Callable[[Event], None],
-        stop: Callable[[], bool],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """See ``Executor.run``."""
         context = mp.get_context("spawn")
         events: Any = context.Queue()
         halt = context.Event()
-        waiting, tries = list(batches), dict.fromkeys((batch.name for batch in batches), 0)
+        waiting, tries = list(job.batches), dict.fromkeys((batch.name for batch in job.batches), 0)
         at_work: dict[str, tuple[Any, Batch]] = {}
         while waiting or at_work:
-            if stop():
+            if job.stop():
                 halt.set()
                 waiting = []
             while waiting and len(at_work) < self.workers:
                 batch = waiting.pop(0)
                 tries[batch.name] += 1
-                arguments = (plan, batch, folder, self.settings, events, halt)
+                arguments = (job.plan, batch, job.folder, self.settings, events, halt)
                 process = context.Process(target=_worker, args=arguments, daemon=True)
                 process.start()
                 at_work[batch.name] = (process, batch)
@@ -165,7 +157,7 @@ class Processes:
                 if event.kind in ("done", "failed", "stopped"):
                     process, _ = at_work.pop(event.batch)
                     process.join()
-                say(event)
+                job.say(event)
                 continue
             for name, (process, batch) in list(at_work.items()):
                 if process.is_alive() or not events.empty():
@@ -174,7 +166,7 @@ class Processes:
                 if tries[name] < TRIES:
                     waiting.insert(0, batch)
                 else:
-                    say(Event(name, "failed", message=f"its worker died {TRIES} times (exit {process.exitcode})"))
+                    job.say(Event(name, "failed", message=f"its worker died {TRIES} times (exit {process.exitcode})"))
 
 
 def _worker(plan: Plan, batch: Batch, folder: Folder, settings: Settings, events: Any, halt: Any) -> None:

@@ -82,6 +82,17 @@ def curve_rows(curves: Sequence[Curve]) -> list[dict[str, Any]]:
     ]
 
 
+def curves_of(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+    """The curves that rows were made from."""
+    lines: dict[tuple[str, float | None], list[dict[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault((row["accountant"], row["diameter"]), []).append(row)
+    return [
+        Curve(name, diameter, tuple(r["rounds"] for r in own), tuple(r["epsilon"] for r in own))
+        for (name, diameter), own in lines.items()
+    ]
+
+
 def comparison(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Table I, computed where it can be: on one common setting, what ε, and does it stop growing?
 
@@ -89,12 +100,8 @@ def comparison(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     over the last factor of two or more in T.
     """
     table = []
-    lines: dict[tuple[str, float | None], list[dict[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault((row["accountant"], row["diameter"]), []).append(row)
-    for (name, diameter), own in lines.items():
-        own.sort(key=lambda row: row["rounds"])
-        t, e = np.array([row["rounds"] for row in own]), np.array([row["epsilon"] for row in own])
+    for curve in curves_of(rows):
+        name, diameter, t, e = curve.accountant, curve.diameter, np.array(curve.rounds), np.array(curve.epsilon)
         at = float(np.exp(np.interp(math.log(ROUNDS), np.log(t), np.log(e))))
         earlier = e[t <= t[-1] / 2][-1]
         title, antennas, published = TABLE1[name]

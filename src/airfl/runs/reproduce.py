@@ -7,7 +7,6 @@ published) and ``airfl`` (the same physics with our design and exact accounting)
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,8 @@ from airfl.privacy import gaussian_epsilon
 from airfl.runs.batch import Folder
 from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
-from airfl.runs.store import write_atomically, write_text
-from airfl.runs.sweep import Standing, locked, open_folder, sweep
+from airfl.runs.store import write_atomically, write_csv, write_text
+from airfl.runs.sweep import Standing, locked, open_folder, receipts_of, sweep
 from airfl.schemes import SCHEMES
 from airfl.study import Plan, Study, read_study
 
@@ -106,23 +105,19 @@ def run_study(
     name: str,
     variant: str,
     out: Path,
-    make: Callable[[Plan], tuple[Executor, Callable[[Event | None, Standing], None]]],
+    executor: Executor,
+    heard: Callable[[Event | None, Standing], None],
     *,
     scale: str = "full",
     trials: int | None = None,
     threads: int = 1,
 ) -> tuple[Plan, Folder, Standing, bool]:
-    """Run a study, or what is left of it, in a folder of its own under ``out``.
-
-    Args:
-        make: gives the executor and who hears about progress, once the plan is known.
-    """
+    """Run a study, or what is left of it, in a folder of its own under ``out``."""
     study, text = study_of(name, variant, scale, trials)
     where = out / "studies" / f"{name}-{variant}"
     with locked(where):
         resume = (where / "plan.json").exists()
         plan, folder = open_folder(study, text, where, resume=resume, threads=threads)
-        executor, heard = make(plan)
         standing, interrupted = sweep(plan, folder, executor, heard)
     return plan, folder, standing, interrupted
 
@@ -170,8 +165,7 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
 
 def good_cells(plan: Plan, folder: Folder) -> set[tuple[int, str, int]]:
     """Cells that are done: neither diverged nor refused."""
-    receipts = [receipt for batch in plan.batches if (receipt := folder.finished(batch)) is not None]
-    cells = [cell for receipt in receipts for cell in receipt["cells"] if cell["status"] == "done"]
+    cells = [cell for receipt in receipts_of(plan, folder) for cell in receipt["cells"] if cell["status"] == "done"]
     return {(cell["point"], cell["scheme"], cell["trial"]) for cell in cells}
 
 
@@ -189,7 +183,7 @@ def _exact(config: Config, dim: int, noise_var: np.ndarray) -> Callable[[int], f
 
 def notes_of(plan: Plan, folder: Folder) -> dict[str, Any]:
     """Provenance of a study: parameters, how it was computed, how long it took."""
-    receipts = [r for batch in plan.batches if (r := folder.finished(batch)) is not None]
+    receipts = receipts_of(plan, folder)
     if not receipts:
         raise InputError(f"`{folder.path}` has no finished batch yet; run the study first")
     first = receipts[0]["provenance"]
@@ -227,13 +221,7 @@ def link_notes(plan: Plan, dim: int) -> dict[str, Any]:
 
 def write_rows(rows: Sequence[Row], out: Path, name: str) -> None:
     """The data of a figure as CSV and Parquet."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    shown = [{key: f"{v:.6g}" if isinstance(v := row[key], float) else v for key in COLUMNS} for row in rows]
-    writer.writerows(shown)
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / f"{name}.csv", buffer.getvalue())
+    write_csv(out / f"{name}.csv", rows, COLUMNS, digits=6)
     kinds = {"variant": pa.string(), "scheme": pa.string(), "round": pa.int64(), "trials": pa.int64()}
     schema = pa.schema([(key, kinds.get(key, pa.float64())) for key in COLUMNS])
     table = pa.Table.from_pylist([{key: row[key] for key in COLUMNS} for row in rows], schema=schema)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,28 @@ def read_ledgers(path: str | Path) -> LedgerFile:
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     write_bytes(path, text.encode())
+
+
+def write_csv(
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None, digits: int | None = None
+) -> None:
+    """Write rows as CSV, whole or not at all.
+
+    Args:
+        columns: default: those of the first row.
+        digits: significant ones of floats; default: all.
+    """
+    names = list(columns or (rows[0] if rows else ()))
+    shown = [
+        {key: f"{v:.{digits}g}" if digits and isinstance(v := row[key], float) else row[key] for key in names}
+        for row in rows
+    ]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(shown)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, buffer.getvalue())
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import fcntl
-import io
 import json
 import signal
 import time
@@ -21,9 +19,9 @@ from scipy import stats
 
 from airfl.errors import InputError
 from airfl.runs.batch import Folder, part_schema
-from airfl.runs.executors import Event, Executor
+from airfl.runs.executors import Event, Executor, Job
 from airfl.runs.result import finite_or_none
-from airfl.runs.store import write_atomically, write_text
+from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker, track
 from airfl.study import Batch, Plan, Study, make_plan, make_study
 
@@ -226,7 +224,7 @@ def sweep(
     if heard:
         heard(None, standing)
     with stop_on_interrupt() as stop:
-        executor.run(plan, waiting, folder, say, stop)
+        executor.run(Job(plan, waiting, folder, say, stop))
         interrupted = stop()
     compact(plan, folder)
     return standing, interrupted
@@ -261,6 +259,11 @@ def _receipt(folder: Folder, batch: Batch) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return receipt
+
+
+def receipts_of(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
+    """The receipts that are there, in the plan's order."""
+    return [receipt for batch in plan.batches if (receipt := _receipt(folder, batch)) is not None]
 
 
 def _is_locked(folder: Folder) -> bool:
@@ -307,17 +310,12 @@ def compact(plan: Plan, folder: Folder) -> None:
     write_atomically(folder.path / "results.parquet", write)
     write_text(folder.path / "provenance.json", json.dumps(_provenance(plan, folder), indent=1) + "\n")
     rows = summarise(plan, folder)
-    buffer = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    write_text(folder.path / "summary.csv", buffer.getvalue())
+    write_csv(folder.path / "summary.csv", rows)
 
 
 def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
     """What the results were computed with: versions, devices, seed, wall time, and a fingerprint of every point."""
-    receipts = [receipt for batch in plan.batches if (receipt := _receipt(folder, batch)) is not None]
+    receipts = receipts_of(plan, folder)
     made = [receipt["provenance"] for receipt in receipts]
     shared = {key: sorted({str(entry[key]) for entry in made}) for key in ("airfl", "torch", "device", "precision")}
     return {
