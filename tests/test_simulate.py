@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import airfl
 from airfl import schemes
 from airfl.devices import load_samples, open_task
+from airfl.lanes import Lane, shared_lanes
 from airfl.privacy import make_accountant
-from airfl.simulate import Simulation
+from airfl.simulate import Simulation, advance_together
 from airfl.simulate import open_simulation as join
 
 CPU = torch.device("cpu")
@@ -66,6 +70,57 @@ def test_one_round_by_hand(tiny):
         for update in block.updates:
             total += update * min(1.0, 1.0 / float(update.norm()))
     assert torch.allclose(state.models, start - 1.5 * 0.1 / 9 * total, atol=1e-5)
+
+
+def test_who_stands_at_the_same_models_is_trained_once_and_gets_the_same_bits(tiny):
+    """Two powers far above the threshold: the budget sets the noise of both, and airfl-dp is one run, not two."""
+    config = tiny.replace({"system.rounds": 3, "privacy.epsilon": 5.0})
+    task = task_of(config, [0, 1])
+    loud = config.replace({"channel.power_w": 10.0 * config.channel.power_w})
+    pairs = [(config, "airfl-dp"), (config, "airfl-mimo"), (loud, "airfl-dp"), (config, "fedavg-clip")]
+    simulations = [join(some, scheme, task) for some, scheme in pairs]
+    trained: list[int] = []
+
+    class Counting:
+        name = "counting"
+
+        def train(self, models, *rest):
+            trained.append(len(models))
+            return simulations[0].engine.train(models, *rest)
+
+    counted = replace(simulations[0], engine=Counting())
+    together = alone = [simulation.init() for simulation in simulations]
+    for _ in range(3):
+        together = [step.after for step in advance_together([counted, *simulations[1:]], together)]
+        alone = [simulation.advance(state).after for simulation, state in zip(simulations, alone, strict=True)]
+    assert trained == [2, 6, 6]  # one row a trial at first; then three different models, not four
+    assert torch.equal(together[0].models, together[2].models)
+    for one, other in zip(together, alone, strict=True):
+        assert torch.allclose(one.models, other.models, atol=1e-6)
+        assert one.ledgers == other.ledgers
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 4))
+def test_lanes_hold_every_row_of_everyone_once(seed, owners, rows):
+    draws = np.random.default_rng(seed).integers(0, 3, (owners, rows, 2))
+    models = [torch.from_numpy(draw).float() for draw in draws]
+    lanes = shared_lanes(models)
+    trained = [models[lane.owners[0]][row] for lane in lanes for row in range(lane.first, lane.last)]
+    assert [lane.place for lane in lanes] == np.cumsum([0, *(lane.last - lane.first for lane in lanes)])[:-1].tolist()
+    seen = set()
+    for lane in lanes:
+        for owner in lane.owners:
+            for row in range(lane.first, lane.last):
+                assert torch.equal(trained[lane.place + row - lane.first], models[owner][row])
+                assert (owner, row) not in seen
+                seen.add((owner, row))
+    assert len(seen) == owners * rows
+    assert len(trained) == sum(len({tuple(draws[owner, row]) for owner in range(owners)}) for row in range(rows))
+
+
+def test_nan_is_like_nothing_else():
+    broken = torch.full((1, 2), math.nan)
+    assert shared_lanes([broken, broken]) == [Lane(0, 0, 1, (0,)), Lane(1, 0, 1, (1,))]
 
 
 def test_batches_cover_each_epoch_once(tiny):

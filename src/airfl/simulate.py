@@ -18,6 +18,7 @@ from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip
 from airfl.errors import DivergedError, InputError
+from airfl.lanes import shared_lanes
 from airfl.planning import RadioPlan, plan_rounds
 from airfl.privacy import Ledger
 from airfl.schemes import SCHEMES, Scheme
@@ -160,18 +161,22 @@ def advance_together(
     simulations: Sequence[Simulation], states: Sequence[State], intervene: Intervention | None = None
 ) -> list[Step]:
     """One round of several schemes with the same task and active devices: one call of the engine trains them all."""
-    first, rows = simulations[0], len(states[0].models)
-    t, task = states[0].round, first.task
+    first, t, task = simulations[0], states[0].round, simulations[0].task
     settings = [simulation.plan.reception(t) for simulation in simulations]  # draw and design
     active = first.plan.active_in(t)
-    batches = task.batches(t, active).repeat(len(simulations), 1, 1, 1)
     watches = [Watch(*active.shape) for _ in simulations]
     receivers = [s.uplink.open(s.plan.dim, r) for s, (r, _) in zip(simulations, settings, strict=True)]
-    models = states[0].models if len(states) == 1 else torch.cat([state.models for state in states])
+    lanes = shared_lanes([state.models for state in states])
+    models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])
+    batches = task.batches(t, active)[[row for lane in lanes for row in range(lane.first, lane.last)]]
     for block in first.engine.train(models, batches, task.inputs, task.labels, first.config.learning.learning_rate):
-        for number, part in block.by_owner(rows):
+        for lane in lanes:
+            part = block.rows(lane.place, lane.place + lane.last - lane.first, lane.first - lane.place)
+            if part is None:
+                continue
             trained = part if intervene is None else intervene(part)
-            receivers[number].add(simulations[number]._clip(trained, watches[number]))
+            for number in lane.owners:
+                receivers[number].add(simulations[number]._clip(trained, watches[number]))
     return [
         simulation._conclude(state, receiver.finish(), reception, watch, sent)
         for simulation, state, receiver, (reception, sent), watch in zip(

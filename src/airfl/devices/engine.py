@@ -38,19 +38,16 @@ class UpdateBlock:
     updates: torch.Tensor
     losses: torch.Tensor
 
-    def by_owner(self, rows: int) -> Iterator[tuple[int, UpdateBlock]]:
-        """Split where rows of several owners were trained together, ``rows`` each; trials are counted from 0 again.
+    def rows(self, first: int, last: int, shift: int) -> UpdateBlock | None:
+        """The updates of the broadcast rows ``first`` to ``last`` − 1, renumbered by ``shift``; None if there are none.
 
-        Replicas come in the order of their trials, so every part is a view.
+        Replicas come in the order of their rows, so the part is a view.
         """
-        owner = (self.trial // rows).tolist()
-        for number in sorted(set(owner)):
-            first = owner.index(number)
-            part = slice(first, first + owner.count(number))
-            yield (
-                number,
-                UpdateBlock(self.trial[part] - number * rows, self.slot[part], self.updates[part], self.losses[part]),
-            )
+        low, high = torch.searchsorted(self.trial.contiguous(), self.trial.new_tensor([first, last])).tolist()
+        part = slice(low, high)
+        if low == high:
+            return None
+        return UpdateBlock(self.trial[part] + shift, self.slot[part], self.updates[part], self.losses[part])
 
 
 class Engine(Protocol):

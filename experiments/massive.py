@@ -1,0 +1,117 @@
+"""The presets `massive` and `massive-cnn` at ε = 0.5, 1 and 2: tuned on the validation split, shown on the test part.
+
+    python -m experiments.massive --out massive --device cuda      # tune, run, collect; resumable
+
+Tuning: every budget gets each candidate below once, one trial, on the validation split (a sixth of the training part;
+the test part is not touched). The best one of a budget is then run with the preset's whole radio link on the standard
+split. `massive-cnn` is run as it is, at its ε and without noise. Tuning is not private.
+
+Writes massive.csv and massive.json (candidates, choices, provenance) to the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airfl.runs.reproduce import notes_of
+from airfl.runs.store import write_csv
+from experiments.perk import LOCAL_RATE, finals, point, run
+
+EPSILONS = (0.5, 1.0, 2.0)
+CANDIDATES = tuple({"rounds": t, "step": step} for t, step in product((100, 200), (0.25, 0.5, 1.0)))
+
+
+def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict[str, Any]]]:
+    """The best candidate of every budget, and all validation accuracies."""
+    cells = list(product(EPSILONS, CANDIDATES))
+    content = {
+        "name": "massive-tune",
+        "base": "massive",
+        "trials": 1,
+        "rows_per_batch": 16,
+        # The budget sets the noise: with power to spare, receiver and combiner make no difference.
+        "set": {
+            "learning.split": "validation",
+            "channel.power_w": 1e9,
+            "system.num_antennas": 4,
+            "scheme.combiner": "mrc",
+            "engine.eval_every": 1000,
+        },
+        "list": [point(6000, epsilon, candidate, tuning=True) for epsilon, candidate in cells],
+    }
+    found = list(finals(*run(content, out / "tune", device)).values())
+    tried = [
+        {"epsilon": e, **candidate, "accuracy": max(values, default=math.nan)}
+        for (e, candidate), values in zip(cells, found, strict=True)
+    ]
+    best = {e: max((row for row in tried if row["epsilon"] == e), key=lambda row: row["accuracy"]) for e in EPSILONS}
+    return {e: {"rounds": row["rounds"], "step": row["step"]} for e, row in best.items()}, tried
+
+
+def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, device: str) -> tuple[list[Any], Any]:
+    """Test accuracies of a preset at some points, with its own radio link."""
+    content = {
+        "name": preset,
+        "base": preset,
+        "trials": trials,
+        "rows_per_batch": 1 if preset == "massive-cnn" else 20,
+        "set": {"engine.eval_every": 50},
+        "list": points,
+    }
+    plan, folder = run(content, out / preset, device)
+    rows = []
+    for number, values in finals(plan, folder).items():
+        config = plan.config(number)
+        private = "airfl-dp" in config.scheme.names
+        rows.append(
+            {
+                "preset": preset,
+                "devices": config.system.num_devices,
+                "model": config.learning.model,
+                "scheme": config.scheme.names[0],
+                "epsilon": config.privacy.epsilon if private else math.inf,
+                "delta": config.privacy.delta,
+                "neighbours": config.neighbours,
+                "rounds": config.system.rounds,
+                "server_step": config.learning.server_step,
+                "accuracy_mean": float(np.mean(values)) if values else math.nan,
+                "accuracy_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+                "trials": len(values),
+            }
+        )
+    return rows, notes_of(plan, folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="massive")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--trials", type=int, default=5)
+    arguments = parser.parse_args()
+    out = Path(arguments.out)
+    chosen, tried = tune(out, arguments.device)
+    notes: dict[str, Any] = {"tuning": tried, "tuning_budget": f"{len(CANDIDATES)} runs a budget"}
+    twin = {"scheme.names": ["fedavg-clip"]}
+    settings = {
+        e: {"system.rounds": found["rounds"], "learning.server_step": found["step"] / LOCAL_RATE}
+        for e, found in chosen.items()
+    }
+    private = [{"scheme.names": ["airfl-dp"], "privacy.epsilon": e, **settings[e]} for e in EPSILONS]
+    cnn = [{"scheme.names": ["airfl-dp"]}, twin]
+    rows: list[dict[str, Any]] = []
+    for preset, points in (("massive", [*private, {**twin, **settings[2.0]}]), ("massive-cnn", cnn)):
+        found, notes[preset] = show(preset, arguments.trials, points, out, arguments.device)
+        rows += found
+        write_csv(out / "massive.csv", rows, digits=6)
+        (out / "massive.json").write_text(json.dumps(notes, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
