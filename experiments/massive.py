@@ -25,7 +25,9 @@ from airfl.runs.store import write_csv
 from experiments.perk import LOCAL_RATE, finals, point, run
 
 EPSILONS = (0.5, 1.0, 2.0)
-CANDIDATES = tuple({"rounds": t, "step": step} for t, step in product((100, 200), (0.25, 0.5, 1.0)))
+CANDIDATES = tuple(
+    {"rounds": t, "step": step} for t, step in ((100, 0.25), (100, 0.5), (100, 1.0), (150, 0.35), (150, 0.7))
+)
 
 
 def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict[str, Any]]]:
@@ -94,6 +96,7 @@ def main() -> None:
     parser.add_argument("--out", default="massive")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--presets", default="massive,massive-cnn")
     arguments = parser.parse_args()
     out = Path(arguments.out)
     chosen, tried = tune(out, arguments.device)
@@ -106,7 +109,9 @@ def main() -> None:
     private = [{"scheme.names": ["airfl-dp"], "privacy.epsilon": e, **settings[e]} for e in EPSILONS]
     cnn = [{"scheme.names": ["airfl-dp"]}, twin]
     rows: list[dict[str, Any]] = []
-    for preset, points in (("massive", [*private, {**twin, **settings[2.0]}]), ("massive-cnn", cnn)):
+    shown = {"massive": [*private, {**twin, **settings[2.0]}], "massive-cnn": cnn}
+    for preset in arguments.presets.split(","):
+        points = shown[preset]
         found, notes[preset] = show(preset, arguments.trials, points, out, arguments.device)
         rows += found
         write_csv(out / "massive.csv", rows, digits=6)

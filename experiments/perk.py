@@ -28,7 +28,7 @@ from airfl.report.console import SweepProgress
 from airfl.report.perk_figure import draw_perk
 from airfl.runs.reproduce import good_cells, notes_of
 from airfl.runs.store import write_csv
-from airfl.study import make_study
+from airfl.study import make_study, threads_for
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 DEVICES = (50, 200, 1000, 6000, 60_000)
@@ -98,7 +98,9 @@ def run(content: dict[str, Any], out: Path, device: str) -> tuple[Any, Any]:
     """Run a study, or what is left of it."""
     with runs.locked(out):
         resume = (out / "plan.json").exists()
-        plan, folder = runs.open_folder(make_study(content), json.dumps(content), out, resume=resume, threads=1)
+        plan, folder = runs.open_folder(
+            make_study(content), json.dumps(content), out, resume=resume, threads=threads_for(1)
+        )
         with SweepProgress(content["name"]) as progress:
             executor = runs.make_executor("local", 1, None, device, 10**6, 120.0)
             _, interrupted = runs.run_sweep(plan, folder, executor, progress.hear)

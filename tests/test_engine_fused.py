@@ -9,7 +9,7 @@ from torch import nn
 from airfl.devices.chunks import available_bytes, in_chunks
 from airfl.devices.engine import UpdateBlock, choose_engine
 from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_fused import FusedEngine
+from airfl.devices.engine_fused import FusedEngine, _width
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.fused_layout import fused_layout
 from airfl.devices.models import ModelSpec, build_model
@@ -63,6 +63,7 @@ def problem(spec, trials=2, active=3, steps=3, batch=4):
     batches[0, 1, 1, 2:] = -1  # a smaller batch
     batches[1, 2, 2:] = -1  # fewer steps
     batches[1, 0] = -1  # nobody there
+    batches[0, 2, 0] = -1  # an empty step before others, as at the end of a small device's epoch
     return models, batches, inputs, labels
 
 
@@ -70,6 +71,13 @@ def together(blocks):
     blocks = list(blocks)
     names = ("trial", "slot", "updates", "losses")
     return UpdateBlock(*(torch.cat([getattr(block, name) for block in blocks]) for name in names))
+
+
+def test_few_widths_are_recorded_and_none_is_too_small():
+    for replicas in (1, 2, 7, 450, 3600):
+        widths = [_width(count, replicas) for count in range(1, replicas + 1)]
+        assert all(count <= width <= max(4, 1.25 * count + 1) for count, width in enumerate(widths, 1))
+        assert len(set(widths)) <= 40
 
 
 @pytest.mark.parametrize("factory", [one_block, two_blocks, dense, regression])

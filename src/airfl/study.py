@@ -225,12 +225,15 @@ def make_plan(study: Study, threads: int = 1) -> Plan:
 
 
 def _batches(points: list[int], trials: int, rows: int, first: int) -> Iterator[Batch]:
-    """All trials of as many configurations as fit; where not even one fits, some of its trials."""
-    together = max(1, rows // trials)
-    some = min(trials, rows)
+    """As many trials of all configurations as fit; where not even one fits, one trial of some of them.
+
+    Configurations of the same trial may share training, and a study that is half done has some trials of every one.
+    """
+    together = min(len(points), rows)
+    some = max(1, rows // together)
     number = first
-    for start in range(0, len(points), together):
-        for begin in range(0, trials, some):
+    for begin in range(0, trials, some):
+        for start in range(0, len(points), together):
             name = f"batch-{number:05d}"
             chosen = tuple(points[start : start + together])
             yield Batch(name, chosen, tuple(range(begin, min(begin + some, trials))))

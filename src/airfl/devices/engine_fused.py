@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from airfl.devices.chunks import available_bytes, in_chunks
@@ -79,21 +80,19 @@ class FusedEngine:
         trials, active, steps, batch = batches.shape
         flat = batches.reshape(trials * active, steps, batch)
         counts = (flat >= 0).sum(dim=(1, 2)).clamp(min=1)
+        flat, taken = _compact(flat)
 
         def work(first: int, last: int) -> UpdateBlock:
             program = self._program(last - first, steps, batch, inputs, labels, learning_rate)
             replica = torch.arange(first, last, device=models.device)
-            program.play(models, replica // active, flat[first:last])
+            place = program.play(models, replica // active, flat[first:last], taken[first:last])
             updates = torch.empty_like(program.local)
             for row in range(first // active, (last - 1) // active + 1):  # one pass, and no gathered copy of θ
                 low, high = max(row * active, first) - first, min((row + 1) * active, last) - first
-                torch.sub(
-                    models[row] / learning_rate,
-                    program.local[low:high],
-                    alpha=1.0 / learning_rate,
-                    out=updates[low:high],
-                )
-            return UpdateBlock(replica // active, replica % active, updates, program.losses / counts[first:last])
+                local = program.local[low:high] if place is None else program.local[place[low:high]]
+                torch.sub(models[row] / learning_rate, local, alpha=1.0 / learning_rate, out=updates[low:high])
+            losses = program.losses if place is None else program.losses[place]
+            return UpdateBlock(replica // active, replica % active, updates, losses / counts[first:last])
 
         yield from in_chunks(trials * active, self._size(trials * active, inputs.device, steps, batch), work)
 
@@ -146,32 +145,56 @@ class Program:
         self.filters = [self._zeros(replicas, block.fan_in, block.filters) for block in self.layout.convolutions]
         # Kept: they hold the buffers that a recorded step goes on using.
         self.launches = self._launches()
-        self.run = _recorded(self._one_step) if inputs.is_cuda else self._one_step
+        self.width = replicas
+        self.runs: dict[int, Launch] = {}
 
-    def play(self, models: torch.Tensor, trial: torch.Tensor, samples: torch.Tensor) -> None:
-        """Take all local steps from the broadcast models; the result is in ``local``, summed losses in ``losses``."""
+    def play(
+        self, models: torch.Tensor, trial: torch.Tensor, samples: torch.Tensor, taken: np.ndarray
+    ) -> torch.Tensor | None:
+        """Take all local steps from the broadcast models; the result is in ``local``, summed losses in ``losses``.
+
+        Where replicas take different numbers of steps, ``taken``, they are put in order, the longest first: a step
+        then works on those only that still take part. Returns where each one lies, or None if none was moved.
+        """
+        place = None
+        if taken.min() != taken.max():
+            order = np.argsort(-taken, kind="stable")
+            taken, moved = taken[order], torch.from_numpy(order).to(trial.device)
+            trial, samples, place = trial[moved], samples[moved], moved.argsort()
+        still = len(taken) - np.searchsorted(taken[::-1], np.arange(taken.max()), side="right")
+        widths = [_width(int(count), self.replicas) for count in still]
+        for width in sorted(set(widths) - set(self.runs)):  # before the buffers are filled: recording writes to them
+            self.runs[width] = self._record(width)
         torch.index_select(models, 0, trial, out=self.local)
         for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
             filters.view(_as_rows(self.local, block).shape).copy_(_as_rows(self.local, block))
         self.index.copy_(samples)
         self.losses.zero_()
         self.step.zero_()
-        for _ in range(self.steps):
-            self.run()
+        for width in widths:
+            self.runs[width]()
         for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
             _as_rows(self.local, block).copy_(filters.view(_as_rows(self.local, block).shape))
+        return place
 
-    def _one_step(self) -> None:
-        for launch in self.launches:
-            launch()
-        self.step.add_(1)
+    def _record(self, width: int) -> Launch:
+        """One step of the first ``width`` replicas."""
+
+        def step() -> None:
+            self.width = width
+            for launch in self.launches:
+                launch()
+            self.step.add_(1)
+
+        self.step.zero_()
+        return _recorded(step) if self.inputs.is_cuda else step
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(shape, device=self.inputs.device, dtype=dtype)
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any, **constants: Any) -> Launch:
         constants["PRECISION"] = self.precision
-        return lambda: kernel[(self.replicas * blocks,)](*arguments, **constants)
+        return lambda: kernel[(self.width * blocks,)](*arguments, **constants)
 
     def _launches(self) -> list[Launch]:
         """The kernels of one step, in order."""
@@ -302,6 +325,26 @@ class Program:
             x if dx is None else dx, self.rate, **self._sizes(layer), NEED_DX=dx is not None, RELU=dx is not None,
             BN=max(16, _power_of_two(layer.outputs)), **tile,
         )  # fmt: skip
+
+
+def _compact(samples: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+    """Steps without samples put last, [R, steps, batch], and how many are taken, [R].
+
+    A step without samples leaves the model as it is, so leaving it out changes nothing.
+    """
+    filled = (samples >= 0).any(dim=2)
+    if bool((filled[:, 1:] & ~filled[:, :-1]).any()):
+        order = (~filled).to(torch.int8).argsort(dim=1, stable=True)
+        samples = samples.gather(1, order.unsqueeze(2).expand_as(samples))
+    return samples, filled.sum(dim=1).cpu().numpy()
+
+
+def _width(count: int, replicas: int) -> int:
+    """``count`` or a little more: one of few sizes, a quarter apart, so that few steps are recorded."""
+    width = replicas
+    while (smaller := -(-width * 4 // 5)) >= count and smaller < width:
+        width = smaller
+    return width
 
 
 def _as_rows(local: torch.Tensor, block: ConvBlock) -> torch.Tensor:
