@@ -45,7 +45,7 @@ LIGHT = solver.default_effort(LARGE, 1000)
 
 LAYOUTS = ("disk", "ring")
 DEVICES = tuple(2**k for k in range(17))
-ANTENNAS = tuple(2**k for k in range(9))
+ANTENNAS = (1, 2, 3, *(2**k for k in range(2, 9)))
 #: Closest device over cell radius, as the simulator's defaults: 1 m of 1 km.
 CLOSEST = 1e-3
 FIELDS = (
@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS, action="append")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
     parser.add_argument("--refine", type=float, default=1.0, help="with --resume: measure again above this error")
+    parser.add_argument("--antennas", type=int, nargs=2, default=(1, ANTENNAS[-1]), help="only cells within")
     parser.add_argument("--devices", type=int, nargs=2, default=(1, DEVICES[-1]), help="only cells within")
     parser.add_argument("--seconds", type=float, default=6.0, help="per cell")
     arguments = parser.parse_args()
@@ -175,7 +176,8 @@ def main() -> None:
                 rows = {(r["effort"], int(r["devices"]), int(r["antennas"])): r for r in csv.DictReader(file)}
         for cell in cells(layout):
             done = cell in rows and float(rows[cell]["standard_error"]) <= arguments.refine
-            if done or not arguments.devices[0] <= cell[1] <= arguments.devices[1]:
+            inside = arguments.devices[0] <= cell[1] <= arguments.devices[1]
+            if done or not inside or not arguments.antennas[0] <= cell[2] <= arguments.antennas[1]:
                 continue
             rows[cell] = measure(layout, *cell, arguments.seconds)
             with open(path, "w", newline="") as file:

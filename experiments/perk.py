@@ -65,6 +65,7 @@ def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool)
     return {
         "system.num_devices": 50_000 if tuning and devices == 60_000 else devices,
         "learning.samples_per_device": images,
+        "learning.batch_size": min(10, images),
         "system.rounds": candidate["rounds"],
         "learning.server_step": candidate["step"] / LOCAL_RATE,
         **(private if math.isfinite(epsilon) else {"scheme.names": ["fedavg-clip"]}),

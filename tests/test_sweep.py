@@ -224,6 +224,22 @@ def test_a_diverged_cell_does_not_cost_the_others_their_checkpoints(tmp_path):
     assert {path.stem for path in folder.checkpoints(plan.batches[0]).glob("*.json")} == {"000002", "000004"}
 
 
+def test_time_of_earlier_sittings_is_counted(tmp_path, monkeypatch):
+    plan, folder = make_plan(make_study(STUDY), 1), Folder(tmp_path / "s")
+    with pytest.raises(Stopped):
+        run_batch(plan, plan.batches[0], folder, should_stop=lambda: True)
+
+    def restored(path, simulations):
+        logs = checkpoint.restore(path, simulations)
+        assert all(log.seconds > 0.0 for log in logs.values())
+        next(iter(logs.values())).seconds = 1e6
+        return logs
+
+    monkeypatch.setattr("airfl.runs.batch.restore", restored)
+    run_batch(plan, plan.batches[0], folder)
+    assert json.loads(folder.receipt(plan.batches[0]).read_text())["seconds"] > 1e6
+
+
 def test_a_stop_in_the_last_round_loses_nothing(whole, tmp_path):
     plan, folder, left = make_plan(make_study(STUDY), 1), Folder(tmp_path / "s"), [6]
 

@@ -52,12 +52,12 @@ _COLUMNS = ("inverse_norm2", "drop_spread", "mean_power", "loudest_round", "loud
 
 @cache
 def table(layout: Layout) -> Table:
-    """The measured cells of a layout by effort, log₂ K and log₂ m."""
+    """The measured cells of a layout by effort, log₂ K and m."""
     text = (resources.files("airfl") / "linkplan" / f"law_{layout}.csv").read_text(encoding="utf-8")
     cells: dict[tuple[Effort, int, int], Combining] = {}
     for row in csv.DictReader(text.splitlines()):
         effort: Effort = row["effort"]  # type: ignore[assignment]
-        key = (effort, int(row["devices"]).bit_length() - 1, int(row["antennas"]).bit_length() - 1)
+        key = (effort, int(row["devices"]).bit_length() - 1, int(row["antennas"]))
         cells[key] = Combining(*(float(row[name]) for name in _COLUMNS))
     return cells
 
@@ -75,7 +75,10 @@ def effort_of(active: int, antennas: int) -> Effort:
 
 
 def combining(layout: Layout, active: int, antennas: int) -> Combining:
-    """Interpolate between logarithms, in log K and log m: cubic where there are neighbours enough, else linear."""
+    """Interpolate between logarithms, in log K and log m: cubic where there are neighbours enough, else linear.
+
+    Three antennas have cells of their own: between two and four the norm bends too much.
+    """
     fewest = fewest_devices(layout)
     if not fewest <= active <= MOST_DEVICES:
         raise InputError(f"the planner knows {fewest} to {MOST_DEVICES:,} active devices; got {active:,}")
@@ -97,8 +100,13 @@ def combining(layout: Layout, active: int, antennas: int) -> Combining:
             found = cell(a, b)
             return None if found is None else _forward(name, getattr(found, name))
 
-        columns = [_along([value(a, b) for a in range(i - 1, i + 3)], x - i, smooth) for b in range(j - 1, j + 3)]
-        result = _along(columns, y - j, smooth)
+        def column(b: int) -> float | None:
+            return _along([value(a, b) for a in range(i - 1, i + 3)], x - i, smooth)
+
+        if antennas == 3:
+            result = column(3)
+        else:
+            result = _along([column(2**b) if b >= 0 else None for b in range(j - 1, j + 3)], y - j, smooth)
         assert result is not None, f"the table of {layout} has a hole at {active} devices and {antennas} antennas"
         return _backward(name, result)
 

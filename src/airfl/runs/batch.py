@@ -93,6 +93,7 @@ def run_batch(
     begin = time.time()
     simulations = open_batch(plan, batch, device)
     logs = restore(folder.checkpoints(batch), simulations)
+    earlier = sum(log.seconds for log in logs.values())
     rounds = plan.config(batch.points[0]).system.rounds
     groups = groups_of(simulations)
     saved_at = time.monotonic()
@@ -122,7 +123,7 @@ def run_batch(
         open_ones = {key: simulation for key, simulation in group.items() if not logs[key].states}
         if open_ones:
             run_together(open_ones, logs, after_round=after_round)
-    write_part(plan, batch, folder, simulations, logs, time.time() - begin)
+    write_part(plan, batch, folder, simulations, logs, earlier + time.time() - begin)
     shutil.rmtree(folder.checkpoints(batch), ignore_errors=True)
 
 
