@@ -107,14 +107,17 @@ def test_one_antenna_is_exact_on_the_ring():
 def test_more_devices_are_harder_to_reach_and_more_antennas_hear_better(layout):
     """Where the combiner looks hard; where it does not, its answer is as good as its luck."""
     cells = table(layout)
-    for (effort, i, j), cell in cells.items():
+    measured = sorted({antennas for _, _, antennas in cells})
+    assert measured == [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
+    for (effort, i, antennas), cell in cells.items():
         if effort != "full" or 2 ** (i + 1) > 8192:
             continue
-        more_devices, more_antennas = cells.get((effort, i + 1, j)), cells.get((effort, i, j + 1))
+        more_devices = cells.get((effort, i + 1, antennas))
+        more_antennas = cells.get((effort, i, next((m for m in measured if m > antennas), 0)))
         if more_devices is not None:
-            assert more_devices.inverse_norm2 < cell.inverse_norm2, (effort, i, j)
+            assert more_devices.inverse_norm2 < cell.inverse_norm2, (effort, i, antennas)
         if more_antennas is not None:
-            assert more_antennas.inverse_norm2 > cell.inverse_norm2, (effort, i, j)
+            assert more_antennas.inverse_norm2 > cell.inverse_norm2, (effort, i, antennas)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -125,8 +128,9 @@ def test_the_table_is_complete_and_hits_its_own_cells(layout):
             assert found.inverse_norm2 > 0
             assert 0 < found.mean_power <= 1.0 + 1e-9
             assert found.loudest_run <= found.loudest_round * 1.000001
-    cell = table(layout)["full", 6, 4]
+    cell = table(layout)["full", 6, 16]
     assert vars(combining(layout, 64, 16)) == pytest.approx(vars(cell), rel=1e-9)
+    assert vars(combining(layout, 64, 3)) == pytest.approx(vars(table(layout)["full", 6, 3]), rel=1e-9)
 
 
 def test_the_line_between_the_efforts_is_the_combiners_own():
