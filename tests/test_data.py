@@ -174,6 +174,13 @@ def test_fashion_mnist_is_the_real_one():
     assert dataset.inputs.shape == (70_000, 1, 28, 28)
     assert dataset.num_train == 60_000
     assert (np.bincount(dataset.labels) == 7000).all()
+    assert (dataset.inputs.min(), dataset.inputs.max()) == (-1.0, 1.0)
+
+
+def test_standard_scale_is_that_of_the_training_pixels():
+    train = load_dataset("fashion-mnist-standard").inputs[:60_000]
+    assert train.mean(dtype=np.float64) == pytest.approx(0.0, abs=2e-3)
+    assert train.std(dtype=np.float64) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_digits_need_no_file():

@@ -78,7 +78,9 @@ class System(Section):
 class Learning(Section):
     """What is learnt, from what, and how."""
 
-    dataset: str = Field("fashion-mnist", description="fashion-mnist, idx, digits, or package.module:callable")
+    dataset: str = Field(
+        "fashion-mnist", description="fashion-mnist, fashion-mnist-standard, idx, digits, or package.module:callable"
+    )
     data_dir: str | None = Field(None, description="Folder with the four IDX files; default: cache, then system.")
     split: Literal["pooled", "standard", "validation"] = Field(
         "standard",
