@@ -22,12 +22,26 @@ import numpy as np
 
 from airfl.runs.reproduce import notes_of
 from airfl.runs.store import write_csv
-from experiments.perk import LOCAL_RATE, finals, point, run
+from experiments.perk import LOCAL_RATE, finals, run
 
 EPSILONS = (0.5, 1.0, 2.0)
+#: Rounds, the server's step (η_g·η) and the diameter of the domain around θ⁰.
 CANDIDATES = tuple(
-    {"rounds": t, "step": step} for t, step in ((100, 0.25), (100, 0.5), (100, 1.0), (150, 0.35), (150, 0.7))
+    {"rounds": t, "step": step, "diameter": diameter}
+    for t, step, diameter in (
+        *((100, 0.5, 36.0), (100, 1.0, 36.0), (100, 2.0, 36.0), (100, 2.0, 48.0)),
+        *((200, 0.5, 36.0), (200, 1.0, 48.0)),
+    )
 )
+
+
+def training(candidate: dict[str, Any]) -> dict[str, Any]:
+    """A candidate as changes of the preset."""
+    return {
+        "system.rounds": candidate["rounds"],
+        "learning.server_step": candidate["step"] / LOCAL_RATE,
+        "learning.domain_diameter": candidate["diameter"],
+    }
 
 
 def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict[str, Any]]]:
@@ -41,12 +55,16 @@ def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict
         # The budget sets the noise: with power to spare, receiver and combiner make no difference.
         "set": {
             "learning.split": "validation",
+            "learning.samples_per_device": 8,
             "channel.power_w": 1e9,
             "system.num_antennas": 4,
             "scheme.combiner": "mrc",
             "engine.eval_every": 1000,
         },
-        "list": [point(6000, epsilon, candidate, tuning=True) for epsilon, candidate in cells],
+        "list": [
+            {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon, **training(candidate)}
+            for epsilon, candidate in cells
+        ],
     }
     found = list(finals(*run(content, out / "tune", device)).values())
     tried = [
@@ -54,7 +72,7 @@ def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict
         for (e, candidate), values in zip(cells, found, strict=True)
     ]
     best = {e: max((row for row in tried if row["epsilon"] == e), key=lambda row: row["accuracy"]) for e in EPSILONS}
-    return {e: {"rounds": row["rounds"], "step": row["step"]} for e, row in best.items()}, tried
+    return best, tried
 
 
 def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, device: str) -> tuple[list[Any], Any]:
@@ -83,6 +101,7 @@ def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, devi
                 "neighbours": config.neighbours,
                 "rounds": config.system.rounds,
                 "server_step": config.learning.server_step,
+                "domain_diameter": config.learning.domain_diameter,
                 "accuracy_mean": float(np.mean(values)) if values else math.nan,
                 "accuracy_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
                 "trials": len(values),
@@ -102,14 +121,10 @@ def main() -> None:
     chosen, tried = tune(out, arguments.device)
     notes: dict[str, Any] = {"tuning": tried, "tuning_budget": f"{len(CANDIDATES)} runs a budget"}
     twin = {"scheme.names": ["fedavg-clip"]}
-    settings = {
-        e: {"system.rounds": found["rounds"], "learning.server_step": found["step"] / LOCAL_RATE}
-        for e, found in chosen.items()
-    }
-    private = [{"scheme.names": ["airfl-dp"], "privacy.epsilon": e, **settings[e]} for e in EPSILONS]
+    private = [{"scheme.names": ["airfl-dp"], "privacy.epsilon": e, **training(chosen[e])} for e in EPSILONS]
     cnn = [{"scheme.names": ["airfl-dp"]}, twin]
     rows: list[dict[str, Any]] = []
-    shown = {"massive": [*private, {**twin, **settings[2.0]}], "massive-cnn": cnn}
+    shown = {"massive": [*private, {**twin, **training(chosen[2.0])}], "massive-cnn": cnn}
     for preset in arguments.presets.split(","):
         points = shown[preset]
         found, notes[preset] = show(preset, arguments.trials, points, out, arguments.device)
