@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from airfl.threads import one_per_thread
 from airfl.transceiver.design import Design, check_channels, finish
 
 STARTS, STEPS = 6, 150
@@ -27,10 +28,8 @@ def ascent(channels: torch.Tensor) -> Design:
     """
     flat, usable = check_channels(channels)
     # One by one: products of a whole batch round differently, and many steps would make much of that.
-    found = torch.zeros(len(flat), flat.shape[2], dtype=torch.complex128)
-    for number in range(len(flat)):
-        found[number] = uphill(flat[number : number + 1])[0]
-    return finish(found, channels, usable, STEPS)
+    found = one_per_thread(lambda number: uphill(flat[number : number + 1]), range(len(flat)))
+    return finish(torch.cat([w.to(torch.complex128) for w in found]), channels, usable, STEPS)
 
 
 def uphill(channels: torch.Tensor) -> torch.Tensor:
@@ -48,7 +47,7 @@ def climb(rows: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     best, value = w, torch.full((1, w.shape[2]), -math.inf, dtype=rows.real.dtype)
     for number in range(STEPS + 1):
         heard = rows @ w
-        power = heard.abs().square().clamp(min=1e-30)
+        power = torch.view_as_real(heard).square().sum(dim=-1).clamp(min=1e-30)
         least = power.amin(dim=1)
         better = least > value
         best, value = torch.where(better[:, None], w, best), torch.where(better, least, value)
