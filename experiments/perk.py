@@ -34,8 +34,12 @@ EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 DEVICES = (50, 200, 1000, 6000, 60_000)
 #: Images of a device: all 60,000 training images, or the 50,000 that are left beside the validation split.
 IMAGES = {50: (1200, 1000), 200: (300, 250), 1000: (60, 50), 6000: (10, 8), 60_000: (1, 1)}
-#: What is tuned: rounds, and the server's step (η_g·η, the length of a step when all devices agree, as c = 1).
-CANDIDATES = tuple({"rounds": t, "step": step} for t, step in product((60, 200), (0.12, 0.25, 0.5, 1.0)))
+#: What is tuned: the server's step (η_g·η, the length of a step when all devices agree, as c = 1), and the diameter of
+#: the domain that θ stays in, if any.
+CANDIDATES: tuple[dict[str, Any], ...] = tuple(
+    {"step": step, "diameter": diameter}
+    for step, diameter in ((0.12, None), (0.25, None), (0.5, 36.0), (1.0, 36.0), (2.0, 48.0), (2.0, None))
+)
 LOCAL_RATE = 0.05
 
 
@@ -47,14 +51,15 @@ class Part:
     epsilons: tuple[float, ...]
     devices: tuple[int, ...]
     trials: int
+    rounds: int
 
 
 PARTS = {
-    "linear": Part("massive-linear", EPSILONS, DEVICES, 5),
-    "small-cnn": Part("massive", EPSILONS, DEVICES, 5),
-    "paper-cnn": Part("massive-cnn", (0.5, 2.0, 8.0, math.inf), (50, 1000, 6000), 3),
+    "linear": Part("massive-linear", EPSILONS, DEVICES, 5, 60),
+    "small-cnn": Part("massive", EPSILONS, DEVICES, 5, 100),
+    "paper-cnn": Part("massive-cnn", (0.5, 2.0, 8.0, math.inf), (50, 1000, 6000), 3, 60),
 }
-SMOKE = Part("massive-linear", (0.5, 8.0, math.inf), (50, 1000), 1)
+SMOKE = Part("massive-linear", (0.5, 8.0, math.inf), (50, 1000), 1, 5)
 Cell = tuple[int, float]
 
 
@@ -66,8 +71,8 @@ def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool)
         "system.num_devices": 50_000 if tuning and devices == 60_000 else devices,
         "learning.samples_per_device": images,
         "learning.batch_size": min(10, images),
-        "system.rounds": candidate["rounds"],
         "learning.server_step": candidate["step"] / LOCAL_RATE,
+        "learning.domain_diameter": candidate["diameter"],
         **(private if math.isfinite(epsilon) else {"scheme.names": ["fedavg-clip"]}),
     }
 
@@ -78,8 +83,9 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
         "name": name,
         "base": part.preset,
         "trials": trials,
-        "rows_per_batch": 16,
+        "rows_per_batch": 42,
         "set": {
+            "system.rounds": part.rounds,
             "learning.split": "validation" if tuning else "standard",
             "learning.local_steps": 5,
             "learning.learning_rate": LOCAL_RATE,
@@ -163,7 +169,7 @@ def main() -> None:
     parser.add_argument("--scale", choices=("full", "smoke"), default="full")
     arguments = parser.parse_args()
     out = Path(arguments.out)
-    candidates = CANDIDATES if arguments.scale == "full" else tuple({"rounds": 5, "step": s} for s in (0.5, 1.0))
+    candidates = CANDIDATES if arguments.scale == "full" else CANDIDATES[2:4]
     rows: list[dict[str, Any]] = []
     notes: dict[str, Any] = {"candidates": list(candidates), "tuning_budget": f"{len(candidates)} runs a cell"}
     for name in arguments.models.split(","):

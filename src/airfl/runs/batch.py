@@ -192,7 +192,7 @@ def write_part(
 
 def part_schema(plan: Plan) -> pa.Schema:
     """Columns of the results: every axis, the number of the configuration, and a record."""
-    axes = [(key, _kind([point[key] for point in plan.points if key in point])) for key in plan.study.axes]
+    axes = [(key, _kind([p[key] for p in plan.points if p.get(key) is not None])) for key in plan.study.axes]
     return pa.schema([*axes, ("point", pa.int64()), *record_schema()])
 
 
