@@ -103,14 +103,11 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
 
 def run(content: dict[str, Any], out: Path, device: str) -> tuple[Any, Any]:
     """Run a study, or what is left of it."""
-    with runs.locked(out):
-        resume = (out / "plan.json").exists()
-        plan, folder = runs.open_folder(
-            make_study(content), json.dumps(content), out, resume=resume, threads=threads_for(1)
+    executor = runs.make_executor("local", 1, None, device, 10**6, 120.0)
+    with SweepProgress(content["name"]) as progress:
+        plan, folder, _, interrupted = runs.start_or_resume(
+            make_study(content), json.dumps(content), out, executor, progress.hear, threads=threads_for(1)
         )
-        with SweepProgress(content["name"]) as progress:
-            executor = runs.make_executor("local", 1, None, device, 10**6, 120.0)
-            _, interrupted = runs.run_sweep(plan, folder, executor, progress.hear)
     if interrupted:
         raise SystemExit("interrupted; the same command goes on")
     return plan, folder

@@ -7,7 +7,7 @@ from airfl.runs.execute import Progress, pick_device, run
 from airfl.runs.executors import make_executor
 from airfl.runs.result import Result, SchemeResult
 from airfl.runs.store import load, prepare_folder, read_ledgers, save
-from airfl.runs.sweep import Standing, find_plan, locked, open_folder, standing_of, summarise
+from airfl.runs.sweep import Standing, find_plan, locked, open_folder, standing_of, start_or_resume, summarise
 from airfl.runs.sweep import sweep as run_sweep
 from airfl.runs.tracking import Tracked, make_trackers
 
@@ -38,5 +38,6 @@ __all__ = [
     "run_sweep",
     "save",
     "standing_of",
+    "start_or_resume",
     "summarise",
 ]

@@ -28,7 +28,7 @@ from airfl.runs.batch import Folder
 from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_csv, write_text
-from airfl.runs.sweep import Standing, locked, open_folder, receipts_of, sweep
+from airfl.runs.sweep import Standing, receipts_of, start_or_resume
 from airfl.schemes import SCHEMES
 from airfl.study import Plan, Study, read_study
 
@@ -114,12 +114,7 @@ def run_study(
 ) -> tuple[Plan, Folder, Standing, bool]:
     """Run a study, or what is left of it, in a folder of its own under ``out``."""
     study, text = study_of(name, variant, scale, trials)
-    where = out / "studies" / f"{name}-{variant}"
-    with locked(where):
-        resume = (where / "plan.json").exists()
-        plan, folder = open_folder(study, text, where, resume=resume, threads=threads)
-        standing, interrupted = sweep(plan, folder, executor, heard)
-    return plan, folder, standing, interrupted
+    return start_or_resume(study, text, out / "studies" / f"{name}-{variant}", executor, heard, threads=threads)
 
 
 def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> list[Row]:

@@ -230,6 +230,22 @@ def sweep(
     return standing, interrupted
 
 
+def start_or_resume(
+    study: Study,
+    text: str,
+    out: str | Path,
+    executor: Executor,
+    heard: Callable[[Event | None, Standing], None] | None = None,
+    *,
+    threads: int = 1,
+) -> tuple[Plan, Folder, Standing, bool]:
+    """Run a study in a folder, or what is left of it there; also returns whether it was interrupted."""
+    with locked(out):
+        resume = (Path(out) / "plan.json").exists()
+        plan, folder = open_folder(study, text, out, resume=resume, threads=threads)
+        return plan, folder, *sweep(plan, folder, executor, heard)
+
+
 def _sweep_up(plan: Plan, folder: Folder) -> None:
     """Signs of life and half-written files of a sweep that was killed."""
     for batch in plan.batches:
