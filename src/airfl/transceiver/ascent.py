@@ -28,8 +28,10 @@ def ascent(channels: torch.Tensor) -> Design:
     """
     flat, usable = check_channels(channels)
     # One by one: products of a whole batch round differently, and many steps would make much of that.
-    found = one_per_thread(lambda number: uphill(flat[number : number + 1]), range(len(flat)))
-    return finish(torch.cat([w.to(torch.complex128) for w in found]), channels, usable, STEPS)
+    found = torch.zeros(len(flat), flat.shape[2], dtype=torch.complex128)
+    for number, w in enumerate(one_per_thread(lambda i: uphill(flat[i : i + 1])[0], range(len(flat)))):
+        found[number] = w
+    return finish(found, channels, usable, STEPS)
 
 
 def uphill(channels: torch.Tensor) -> torch.Tensor:
