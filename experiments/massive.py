@@ -68,7 +68,7 @@ def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict
     }
     found = list(finals(*run(content, out / "tune", device)).values())
     tried = [
-        {"epsilon": e, **candidate, "accuracy": max(values, default=math.nan)}
+        {"epsilon": e, **candidate, "accuracy": max(values, default=0.0)}
         for (e, candidate), values in zip(cells, found, strict=True)
     ]
     best = {e: max((row for row in tried if row["epsilon"] == e), key=lambda row: row["accuracy"]) for e in EPSILONS}

@@ -105,11 +105,13 @@ def run(content: dict[str, Any], out: Path, device: str) -> tuple[Any, Any]:
     """Run a study, or what is left of it."""
     executor = runs.make_executor("local", 1, None, device, 10**6, 120.0)
     with SweepProgress(content["name"]) as progress:
-        plan, folder, _, interrupted = runs.start_or_resume(
+        plan, folder, standing, interrupted = runs.start_or_resume(
             make_study(content), json.dumps(content), out, executor, progress.hear, threads=threads_for(1)
         )
     if interrupted:
         raise SystemExit("interrupted; the same command goes on")
+    if any(folder.finished(batch) is None for batch in plan.batches):
+        raise SystemExit(f"some batches failed; the same command tries them again: {'; '.join(standing.messages)}")
     return plan, folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,6 +223,34 @@ def test_a_diverged_cell_does_not_cost_the_others_their_checkpoints(tmp_path):
         run_batch(plan, plan.batches[0], folder, every_rounds=2, should_stop=stop, heard=heard)
     assert told == [(1, 6), (2, 6), (3, 6), (4, 6)]
     assert {path.stem for path in folder.checkpoints(plan.batches[0]).glob("*.json")} == {"000002", "000004"}
+
+
+@pytest.mark.parametrize(("points", "trials", "rows"), [(17, 10, 16), (3, 4, 4), (9, 10, 18), (1, 5, 2), (5, 1, 40)])
+def test_batches_hold_every_cell_once_and_are_even(points, trials, rows):
+    base = {**STUDY, "trials": trials, "rows_per_batch": rows}
+    made = {**base, "grid": {"privacy.epsilon": [float(e) for e in range(1, points + 1)]}}
+    batches = make_plan(make_study(made), 1).batches
+    cells = [(point, trial) for batch in batches for point in batch.points for trial in batch.trials]
+    assert sorted(cells) == [(point, trial) for point in range(points) for trial in range(trials)]
+    assert max(len(batch.points) * len(batch.trials) for batch in batches) <= rows
+    sizes = {len(batch.points) for batch in batches}
+    assert max(sizes) - min(sizes) <= max(1, points // 2)
+    assert len({batch.name for batch in batches}) == len(batches)
+
+
+def test_parts_and_plans_of_another_layout_are_not_taken(whole, tmp_path):
+    copy = tmp_path / "s"
+    shutil.copytree(whole, copy)
+    plan, folder = runs.find_plan(copy)
+    receipt = folder.receipt(plan.batches[0])
+    told = json.loads(receipt.read_text())
+    told["cells"] = [*told["cells"][1:], {**told["cells"][0], "trial": 7}]
+    receipt.write_text(json.dumps(told))
+    assert folder.finished(plan.batches[0]) is None
+    stored = json.loads((copy / "plan.json").read_text())
+    (copy / "plan.json").write_text(json.dumps({**stored, "format": "airfl-study/1"}))
+    with pytest.raises(InputError, match="new folder"):
+        runs.find_plan(copy)
 
 
 def test_time_of_earlier_sittings_is_counted(tmp_path, monkeypatch):

@@ -225,11 +225,11 @@ def make_plan(study: Study, threads: int = 1) -> Plan:
 
 
 def _batches(points: list[int], trials: int, rows: int, first: int) -> Iterator[Batch]:
-    """As many trials of all configurations as fit; where not even one fits, one trial of some of them.
+    """As many trials of all configurations as fit; where not even one fits, one trial of some of them, evenly split.
 
-    Configurations of the same trial may share training, and a study that is half done has some trials of every one.
+    Configurations of the same trial may share training.
     """
-    together = min(len(points), rows)
+    together = -(-len(points) // -(-len(points) // rows))
     some = max(1, rows // together)
     number = first
     for begin in range(0, trials, some):

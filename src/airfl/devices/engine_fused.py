@@ -55,7 +55,7 @@ class FusedEngine:
     """The same steps as the loop: forward, backward and SGD of all replicas in a few kernels, nine for the paper's CNN.
 
     Master weights are float32; products are taken in the chosen precision and summed up in float32. The kernels of one
-    step are recorded once per shape and played back for every step, round and chunk.
+    step are recorded once per shape and number of replicas at work, and played back for every step, round and chunk.
 
     Attributes:
         chunk: replicas worked on at a time; default: as many as fit half of the free memory.
@@ -101,7 +101,9 @@ class FusedEngine:
     ) -> Program:
         key = (replicas, steps, batch, inputs.data_ptr(), labels.data_ptr(), rate)
         if key not in self._programs:
-            if len(self._programs) >= 4:  # shapes come and go; buffers must not pile up
+            held = sum(program.bytes for program in self._programs.values())
+            room = available_bytes(inputs.device) - replicas * self.bytes_per_replica(steps, batch)
+            if len(self._programs) >= 4 or (held and room < 0):  # shapes come and go; buffers must not pile up
                 self._programs.clear()
             self._programs[key] = Program(self, replicas, steps, batch, inputs, labels, rate)
         return self._programs[key]
@@ -110,6 +112,7 @@ class FusedEngine:
         """What one replica takes: weights, their update and its clipped copy, activations and their gradients."""
         size = torch.empty((), dtype=PRECISIONS[self.precision][0]).element_size()
         maps = sum(block.places * block.filters * (5 * size + 1) for block in self.layout.convolutions)
+        maps += 0 if self.layout.convolutions else 4 * self.layout.linears[0].inputs  # samples that were fetched
         rows = sum(layer.inputs + layer.outputs for layer in self.layout.linears)
         return 4 * 4 * self.spec.dim + batch * (maps + 2 * size * rows + 4 * steps)
 
@@ -269,10 +272,12 @@ class Program:
     def _fetch(self, out: torch.Tensor) -> Launch:
         """Bring the samples of the current step together, for models without convolutions."""
         images = self.inputs.flatten(1)
+        fetched = self._zeros(self.replicas * self.batch, images.shape[1])
 
         def fetch() -> None:
-            now = self.index.index_select(1, self.step.long()).squeeze(1).clamp(min=0)
-            out.copy_(images[now.long()])
+            now = self.index[: self.width].index_select(1, self.step.long()).squeeze(1).clamp(min=0)
+            torch.index_select(images, 0, now.flatten(), out=fetched[: now.numel()])
+            out[: self.width].copy_(fetched[: now.numel()].view(*now.shape, -1))
 
         return fetch
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ class Folder:
         """The receipt of a batch whose part is there and sound; a damaged part is put aside and done again."""
         try:
             receipt: dict[str, Any] = json.loads(self.receipt(batch).read_text(encoding="utf-8"))
-            sound = receipt["format"] == PART_FORMAT and receipt["sha256"] == _digest(self.part(batch))
+            cells = {(cell["point"], cell["trial"]) for cell in receipt["cells"]}
+            whole = cells == set(product(batch.points, batch.trials))
+            sound = whole and receipt["format"] == PART_FORMAT and receipt["sha256"] == _digest(self.part(batch))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):

@@ -25,7 +25,7 @@ from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker, track
 from airfl.study import Batch, Plan, Study, make_plan, make_study
 
-PLAN_FORMAT = "airfl-study/1"
+PLAN_FORMAT = "airfl-study/2"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ def _read_plan(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"`{file.parent}` holds no study: {error}") from None
     if stored.pop("format", None) != PLAN_FORMAT:
-        raise InputError(f"`{file}` is not a plan of this version; expected format `{PLAN_FORMAT}`")
+        raise InputError(
+            f"`{file}` is not a plan of this version; expected format `{PLAN_FORMAT}`: begin the study in a new folder"
+        )
     return stored
 
 
