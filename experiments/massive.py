@@ -18,11 +18,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from airfl.runs.reproduce import notes_of
 from airfl.runs.store import write_csv
-from experiments.perk import LOCAL_RATE, finals, run
+from experiments.perk import LOCAL_RATE, POWER_TO_SPARE, finals, over_trials, run
 
 EPSILONS = (0.5, 1.0, 2.0)
 #: Rounds, the server's step (η_g·η) and the diameter of the domain around θ⁰.
@@ -52,13 +50,10 @@ def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict
         "base": "massive",
         "trials": 1,
         "rows_per_batch": 16,
-        # The budget sets the noise: with power to spare, receiver and combiner make no difference.
         "set": {
             "learning.split": "validation",
             "learning.samples_per_device": 8,
-            "channel.power_w": 1e9,
-            "system.num_antennas": 4,
-            "scheme.combiner": "mrc",
+            **POWER_TO_SPARE,
             "engine.eval_every": 1000,
         },
         "list": [
@@ -102,9 +97,7 @@ def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, devi
                 "rounds": config.system.rounds,
                 "server_step": config.learning.server_step,
                 "domain_diameter": config.learning.domain_diameter,
-                "accuracy_mean": float(np.mean(values)) if values else math.nan,
-                "accuracy_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
-                "trials": len(values),
+                **over_trials(values),
             }
         )
     return rows, notes_of(plan, folder)
@@ -126,8 +119,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     shown = {"massive": [*private, {**twin, **training(chosen[2.0])}], "massive-cnn": cnn}
     for preset in arguments.presets.split(","):
-        points = shown[preset]
-        found, notes[preset] = show(preset, arguments.trials, points, out, arguments.device)
+        found, notes[preset] = show(preset, arguments.trials, shown[preset], out, arguments.device)
         rows += found
         write_csv(out / "massive.csv", rows, digits=6)
         (out / "massive.json").write_text(json.dumps(notes, indent=1) + "\n")

@@ -61,6 +61,8 @@ PARTS = {
 }
 SMOKE = Part("massive-linear", (0.5, 8.0, math.inf), (50, 1000), 1, 5)
 Cell = tuple[int, float]
+#: The budget sets the noise: with power to spare, receiver and combiner make no difference.
+POWER_TO_SPARE = {"channel.power_w": 1e9, "system.num_antennas": 4, "scheme.combiner": "mrc"}
 
 
 def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool) -> dict[str, Any]:
@@ -91,10 +93,7 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
             "learning.learning_rate": LOCAL_RATE,
             "learning.server_schedule": "linear",
             "learning.server_momentum": 0.8,
-            # The budget sets the noise of every cell: with power to spare, receiver and combiner make no difference.
-            "channel.power_w": 1e9,
-            "system.num_antennas": 4,
-            "scheme.combiner": "mrc",
+            **POWER_TO_SPARE,
             "engine.eval_every": 1000,  # after the last round
         },
         "list": points,
@@ -126,6 +125,15 @@ def finals(plan: Any, folder: Any) -> dict[int, list[float]]:
     return found
 
 
+def over_trials(values: list[float]) -> dict[str, Any]:
+    """Mean and spread of accuracies, and how many there are."""
+    return {
+        "accuracy_mean": float(np.mean(values)) if values else math.nan,
+        "accuracy_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+        "trials": len(values),
+    }
+
+
 def tune(name: str, part: Part, out: Path, device: str, candidates: tuple[dict[str, Any], ...]) -> dict[Cell, Any]:
     """The best candidate of every cell, by validation accuracy, one trial each."""
     cells = list(product(part.devices, part.epsilons))
@@ -151,9 +159,7 @@ def measure(name: str, part: Part, out: Path, device: str, chosen: dict[Cell, An
                 "epsilon": epsilon,
                 "delta": plan.base.privacy.delta,
                 "neighbours": plan.base.neighbours,
-                "accuracy_mean": float(np.mean(values)) if values else math.nan,
-                "accuracy_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
-                "trials": len(values),
+                **over_trials(values),
                 "noiseless_accuracy": float(np.mean(noiseless)) if noiseless else math.nan,
             }
         )

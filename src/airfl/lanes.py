@@ -31,6 +31,8 @@ def shared_lanes(models: Sequence[torch.Tensor]) -> list[Lane]:
     All schemes start alike. Where the channel alone meets a budget, or the budget and not the power sets the noise,
     they stay alike, to the last bit: their noise is drawn by the same keys.
     """
+    if len(models) == 1:
+        return [Lane(0, 0, len(models[0]), (0,))]
     marks = torch.stack([some.sum(dim=1) for some in models]).cpu().numpy()  # only what agrees in these is compared
     leader = np.tile(np.arange(len(models))[:, None], (1, len(models[0])))
     for number, row in np.ndindex(leader.shape):

@@ -165,7 +165,8 @@ class Program:
             taken, moved = taken[order], torch.from_numpy(order).to(trial.device)
             trial, samples, place = trial[moved], samples[moved], moved.argsort()
         still = len(taken) - np.searchsorted(taken[::-1], np.arange(taken.max()), side="right")
-        widths = [_width(int(count), self.replicas) for count in still]
+        few = {count: _width(count, self.replicas) for count in set(still.tolist())}
+        widths = [few[count] for count in still.tolist()]
         for width in sorted(set(widths) - set(self.runs)):  # before the buffers are filled: recording writes to them
             self.runs[width] = self._record(width)
         torch.index_select(models, 0, trial, out=self.local)

@@ -88,6 +88,7 @@ def combining(layout: Layout, active: int, antennas: int) -> Combining:
     effort = effort_of(active, antennas)
     x, y = math.log2(active), math.log2(antennas)
     i, j = min(int(x), 15), min(int(y), 7)
+    measured = {m for _, _, m in cells}
     smooth = effort != "sets"  # there the norm falls off a cliff where K/m gets large: a cubic would swing
 
     def cell(a: int, b: int) -> Combining | None:
@@ -103,8 +104,8 @@ def combining(layout: Layout, active: int, antennas: int) -> Combining:
         def column(b: int) -> float | None:
             return _along([value(a, b) for a in range(i - 1, i + 3)], x - i, smooth)
 
-        if antennas == 3:
-            result = column(3)
+        if antennas in measured:
+            result = column(antennas)
         else:
             result = _along([column(2**b) if b >= 0 else None for b in range(j - 1, j + 3)], y - j, smooth)
         assert result is not None, f"the table of {layout} has a hole at {active} devices and {antennas} antennas"
