@@ -114,17 +114,13 @@ class InProcess:
 
     def run(self, job: Job) -> None:
         """See ``Executor.run``."""
-        import torch
+        from airfl.threads import torch_threads
 
-        before = torch.get_num_threads()
-        torch.set_num_threads(job.plan.threads)
-        try:
+        with torch_threads(job.plan.threads):
             for batch in job.batches:
                 if job.stop():
                     return
                 work(job.plan, batch, job.folder, self.settings, job.say, job.stop)
-        finally:
-            torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
