@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -77,7 +80,9 @@ def test_few_widths_are_recorded_and_none_is_too_small():
     for replicas in (1, 2, 7, 450, 3600):
         widths = [_width(count, replicas) for count in range(1, replicas + 1)]
         assert all(count <= width <= max(4, 1.25 * count + 1) for count, width in enumerate(widths, 1))
-        assert len(set(widths)) <= 40
+        assert len(set(widths)) <= 48
+        many = [(count, width) for count, width in enumerate(widths, 1) if count > 0.8 * replicas]
+        assert all(width <= count + max(1, replicas // 32) for count, width in many)
 
 
 @pytest.mark.parametrize("factory", [one_block, two_blocks, dense, regression])
@@ -96,6 +101,36 @@ def test_fused_kernels_take_the_same_steps(factory, chunk):
         assert torch.equal(fused.trial, plain.trial)
         assert torch.equal(fused.slot, plain.slot)
     assert float(fused.updates[3].abs().max()) < 1e-6  # who has no samples changes nothing
+
+
+def test_rounds_with_other_devices_use_the_same_buffers_and_old_ones_are_let_go():
+    spec = spec_of(one_block)
+    layout = fused_layout(spec, SHAPE)
+    assert layout is not None
+    models, _, inputs, labels = problem(spec)
+    generator = torch.Generator().manual_seed(5)
+    everyone = torch.randint(0, 30, (2, 10, 1, 3), generator=generator)
+    engine, plain = FusedEngine(spec, layout, "float32"), LoopEngine(spec)
+    for share in (0.9, 0.8, 0.0):
+        batches = everyone.clone()
+        batches[torch.rand(2, 10, generator=generator) >= share] = -1
+        fused = together(engine.train(models, batches, inputs, labels, 0.1))
+        expected = together(plain.train(models, batches, inputs, labels, 0.1))
+        assert torch.allclose(fused.updates, expected.updates, atol=2e-5, rtol=1e-4)
+        assert torch.allclose(fused.losses, expected.losses, atol=1e-6)
+        assert torch.equal(fused.trial, expected.trial)
+        assert torch.equal(fused.slot, expected.slot)
+        if share:
+            assert len(engine._programs) <= 2
+    gc.collect()
+    gc.disable()  # memory on a GPU does not wait for the collector
+    try:
+        old = [weakref.ref(program.local) for program in engine._programs]
+        for active in (1, 2, 3, 4):  # other shapes, until the old ones must go
+            together(engine.train(models, everyone[:, :active], inputs, labels, 0.1))
+        assert all(reference() is None for reference in old)
+    finally:
+        gc.enable()
 
 
 def test_the_models_of_the_package_are_known():

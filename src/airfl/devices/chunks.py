@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -31,6 +32,7 @@ def in_chunks(total: int, size: int, work: Callable[[int, int], Part]) -> Iterat
                 ) from error
             size = (stop - start) // 2
             if torch.cuda.is_available():
+                gc.collect()  # what was half made may hold itself
                 torch.cuda.empty_cache()
             log.warning("out of memory with %d replicas at a time; going on with %d", stop - start, size)
             continue

@@ -66,7 +66,7 @@ class FusedEngine:
     precision: str = "bf16"
     chunk: int | None = None
     name: str = "fused"
-    _programs: dict[tuple[float, ...], Program] = field(default_factory=dict, repr=False, compare=False)
+    _programs: list[Program] = field(default_factory=list, repr=False, compare=False)
 
     def train(
         self,
@@ -83,30 +83,41 @@ class FusedEngine:
         flat, taken = _compact(flat)
 
         def work(first: int, last: int) -> UpdateBlock:
-            program = self._program(last - first, steps, batch, inputs, labels, learning_rate)
+            here = taken[first:last]
+            program = self._program(here, steps, batch, inputs, labels, learning_rate)
             replica = torch.arange(first, last, device=models.device)
-            place = program.play(models, replica // active, flat[first:last], taken[first:last])
-            updates = torch.empty_like(program.local)
+            place = program.play(models, replica // active, flat[first:last], here)
+            updates = models.new_empty(last - first, models.shape[1])
             for row in range(first // active, (last - 1) // active + 1):  # one pass, and no gathered copy of θ
                 low, high = max(row * active, first) - first, min((row + 1) * active, last) - first
                 local = program.local[low:high] if place is None else program.local[place[low:high]]
                 torch.sub(models[row] / learning_rate, local, alpha=1.0 / learning_rate, out=updates[low:high])
-            losses = program.losses if place is None else program.losses[place]
+            losses = program.losses[: last - first] if place is None else program.losses[place]
+            if not here.all():  # who has no samples changes nothing
+                absent = torch.from_numpy(np.flatnonzero(here == 0)).to(models.device)
+                updates[absent], losses[absent] = 0.0, 0.0
             return UpdateBlock(replica // active, replica % active, updates, losses / counts[first:last])
 
         yield from in_chunks(trials * active, self._size(trials * active, inputs.device, steps, batch), work)
 
     def _program(
-        self, replicas: int, steps: int, batch: int, inputs: torch.Tensor, labels: torch.Tensor, rate: float
+        self, taken: np.ndarray, steps: int, batch: int, inputs: torch.Tensor, labels: torch.Tensor, rate: float
     ) -> Program:
-        key = (replicas, steps, batch, inputs.data_ptr(), labels.data_ptr(), rate)
-        if key not in self._programs:
-            held = sum(program.bytes for program in self._programs.values())
-            room = available_bytes(inputs.device) - replicas * self.bytes_per_replica(steps, batch)
-            if len(self._programs) >= 4 or (held and room < 0):  # shapes come and go; buffers must not pile up
-                self._programs.clear()
-            self._programs[key] = Program(self, replicas, steps, batch, inputs, labels, rate)
-        return self._programs[key]
+        """Buffers for the replicas that have samples: those at hand, where they are not much too large."""
+        key = (steps, batch, inputs.data_ptr(), labels.data_ptr(), rate)
+        present = max(1, int((taken > 0).sum()))
+        for program in self._programs:
+            if program.key == key and program.replicas * 4 / 5 < present <= program.replicas:
+                return program
+        # Who takes part by chance will be a few more in another round.
+        replicas = present if present == len(taken) else _in_steps_of(max(1, _power_of_two(present) // 32), present)
+        room = available_bytes(inputs.device) - replicas * self.bytes_per_replica(steps, batch)
+        if len(self._programs) >= 4 or (self._programs and room < 0):  # shapes come and go; buffers must not pile up
+            for program in self._programs:
+                program.release()
+            self._programs.clear()
+        self._programs.append(Program(self, key, replicas, steps, batch, inputs, labels, rate))
+        return self._programs[-1]
 
     def bytes_per_replica(self, steps: int, batch: int) -> int:
         """What one replica takes: weights, their update and its clipped copy, activations and their gradients."""
@@ -118,7 +129,7 @@ class FusedEngine:
 
     def _size(self, total: int, device: torch.device, steps: int, batch: int) -> int:
         """Replicas at a time: what fits half of the free memory, in even chunks, so that shapes are few."""
-        free = available_bytes(device) + sum(program.bytes for program in self._programs.values())
+        free = available_bytes(device) + sum(program.bytes for program in self._programs)
         most = self.chunk or max(1, free // 2 // self.bytes_per_replica(steps, batch))
         return -(-total // -(-total // most))
 
@@ -129,6 +140,7 @@ class Program:
     def __init__(
         self,
         engine: FusedEngine,
+        key: tuple[float, ...],
         replicas: int,
         steps: int,
         batch: int,
@@ -136,6 +148,7 @@ class Program:
         labels: torch.Tensor,
         rate: float,
     ) -> None:
+        self.key = key
         self.layout, self.replicas, self.steps, self.batch = engine.layout, replicas, steps, batch
         self.inputs, self.labels, self.rate, self.dim = inputs, labels, rate, engine.spec.dim
         self.kind, self.precision = PRECISIONS[engine.precision]
@@ -157,29 +170,49 @@ class Program:
         """Take all local steps from the broadcast models; the result is in ``local``, summed losses in ``losses``.
 
         Where replicas take different numbers of steps, ``taken``, they are put in order, the longest first: a step
-        then works on those only that still take part. Returns where each one lies, or None if none was moved.
+        then works on those only that still take part. Those that take none have no place at all. Returns where each
+        one lies (any place for those without one), or None if none was moved.
         """
+        if not taken.any():
+            return torch.zeros(len(taken), dtype=torch.int64, device=trial.device)
         place = None
         if taken.min() != taken.max():
-            order = np.argsort(-taken, kind="stable")
-            taken, moved = taken[order], torch.from_numpy(order).to(trial.device)
-            trial, samples, place = trial[moved], samples[moved], moved.argsort()
+            order = np.argsort(-taken, kind="stable")[: np.count_nonzero(taken)]
+            place = torch.zeros(len(taken), dtype=torch.int64)
+            place[torch.from_numpy(order)] = torch.arange(len(order))
+            taken, moved, place = taken[order], torch.from_numpy(order).to(trial.device), place.to(trial.device)
+            trial, samples = trial[moved], samples[moved]
         still = len(taken) - np.searchsorted(taken[::-1], np.arange(taken.max()), side="right")
         few = {count: _width(count, self.replicas) for count in set(still.tolist())}
         widths = [few[count] for count in still.tolist()]
         for width in sorted(set(widths) - set(self.runs)):  # before the buffers are filled: recording writes to them
             self.runs[width] = self._record(width)
-        torch.index_select(models, 0, trial, out=self.local)
-        for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
-            filters.view(_as_rows(self.local, block).shape).copy_(_as_rows(self.local, block))
-        self.index.copy_(samples)
+        used = slice(0, len(taken))
+        torch.index_select(models, 0, trial, out=self.local[used])
+        self._copy_filters(used, into_local=False)
+        self.index.fill_(-1)
+        self.index[used].copy_(samples)
         self.losses.zero_()
         self.step.zero_()
         for width in widths:
             self.runs[width]()
-        for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
-            _as_rows(self.local, block).copy_(filters.view(_as_rows(self.local, block).shape))
+        self._copy_filters(used, into_local=True)
         return place
+
+    def release(self) -> None:
+        """Let go of the buffers: the kernels of a step and the program hold each other."""
+        self.launches.clear()
+        self.runs.clear()
+
+    def _copy_filters(self, used: slice, into_local: bool) -> None:
+        """Between the parameter vectors and the order that the kernels use."""
+        for block, filters in zip(self.layout.convolutions, self.filters, strict=True):
+            rows = _as_rows(self.local[used], block)
+            own = filters[used].view(rows.shape)
+            if into_local:
+                rows.copy_(own)
+            else:
+                own.copy_(rows)
 
     def _record(self, width: int) -> Launch:
         """One step of the first ``width`` replicas."""
@@ -346,11 +379,21 @@ def _compact(samples: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
 
 
 def _width(count: int, replicas: int) -> int:
-    """``count`` or a little more: one of few sizes, a quarter apart, so that few steps are recorded."""
+    """``count`` or a little more, one of few sizes, so that few steps are recorded.
+
+    They are a quarter apart, and closer where nearly all take part, as in rounds where each device tosses a coin.
+    """
+    if count * 5 > replicas * 4:
+        return min(replicas, _in_steps_of(max(1, replicas // 32), count))
     width = replicas
     while (smaller := -(-width * 4 // 5)) >= count and smaller < width:
         width = smaller
     return width
+
+
+def _in_steps_of(unit: int, count: int) -> int:
+    """The smallest multiple of ``unit`` that is not below ``count``."""
+    return -(-count // unit) * unit
 
 
 def _as_rows(local: torch.Tensor, block: ConvBlock) -> torch.Tensor:
