@@ -171,11 +171,11 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
         color, threshold = _VARIANT[variant]["color"], sum(thresholds) / len(thresholds)
         axes.axvline(threshold, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
         axes.annotate(
-            f"perk up to\n{threshold:.1f} dB", (threshold, 0.02), xycoords=("data", "axes fraction"), fontsize=7.5,
+            f"perk up to\n{threshold:.1f} dB".replace("-", "−"), (threshold, 0.02), xycoords=("data", "axes fraction"), fontsize=7.5,
             color=color, ha="left" if variant == "authors" else "right", xytext=(3 if variant == "authors" else -3, 0),
             textcoords="offset points",
         )  # fmt: skip
-    axes.set_xlabel("worst-case SNR P·Λ_min/σ² per antenna, dB")
+    axes.set_xlabel(r"worst-case SNR $P\,\Lambda_{\min}/\sigma^2$ per antenna, dB")
     _percent(axes)
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.12)}
     axes.legend(fontsize=7.5, frameon=True, facecolor="white", framealpha=1.0, edgecolor="none", **place)

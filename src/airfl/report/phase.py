@@ -69,7 +69,7 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize=9, borderaxespad=0.2)
         share = "" if q.participation == 1.0 else f", of which {100 * q.participation:.3g} % are active"
         axes.set_xlabel(f"devices n{share}")
-        axes.set_ylabel("worst-case SNR P·Λ_min/σ² per antenna, dB")
+        axes.set_ylabel(r"worst-case SNR $P\,\Lambda_{\min}/\sigma^2$ per antenna, dB")
         axes.set_title(
             f"free ε at δ = {number(q.delta)}, {q.relation}; m = {q.antennas}, d = {q.parameters:,}, T = {q.rounds:,}",
             fontsize=10,
