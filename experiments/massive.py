@@ -18,6 +18,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from airfl.runs.reproduce import notes_of
 from airfl.runs.store import write_csv
 from experiments.perk import LOCAL_RATE, POWER_TO_SPARE, finals, over_trials, run
@@ -81,6 +83,7 @@ def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, devi
         "list": points,
     }
     plan, folder = run(content, out / preset, device)
+    spent = epsilons(plan, folder)
     rows = []
     for number, values in finals(plan, folder).items():
         config = plan.config(number)
@@ -92,6 +95,7 @@ def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, devi
                 "model": config.learning.model,
                 "scheme": config.scheme.names[0],
                 "epsilon": config.privacy.epsilon if private else math.inf,
+                "epsilon_spent": spent[number] if private else math.inf,
                 "delta": config.privacy.delta,
                 "neighbours": config.neighbours,
                 "rounds": config.system.rounds,
@@ -101,6 +105,14 @@ def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, devi
             }
         )
     return rows, notes_of(plan, folder)
+
+
+def epsilons(plan: Any, folder: Any) -> dict[int, float]:
+    """ε that the ledgers have at the end, the largest over trials."""
+    table = pq.read_table(folder.path / "results.parquet", columns=["point", "epsilon"]).to_pylist()
+    return {
+        number: max(row["epsilon"] for row in table if row["point"] == number) for number in range(len(plan.points))
+    }
 
 
 def main() -> None:

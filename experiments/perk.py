@@ -73,6 +73,7 @@ def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool)
         "system.num_devices": 50_000 if tuning and devices == 60_000 else devices,
         "learning.samples_per_device": images,
         "learning.batch_size": min(10, images),
+        "learning.local_steps": 5 if images > 10 else 2,  # a device of ten images has seen them all after one
         "learning.server_step": candidate["step"] / LOCAL_RATE,
         "learning.domain_diameter": candidate["diameter"],
         **(private if math.isfinite(epsilon) else {"scheme.names": ["fedavg-clip"]}),
@@ -89,7 +90,6 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
         "set": {
             "system.rounds": part.rounds,
             "learning.split": "validation" if tuning else "standard",
-            "learning.local_steps": 5,
             "learning.learning_rate": LOCAL_RATE,
             "learning.server_schedule": "linear",
             "learning.server_momentum": 0.8,

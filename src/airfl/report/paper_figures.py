@@ -171,7 +171,8 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
         color, threshold = _VARIANT[variant]["color"], sum(thresholds) / len(thresholds)
         axes.axvline(threshold, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
         axes.annotate(
-            f"perk up to\n{threshold:.1f} dB".replace("-", "−"), (threshold, 0.02), xycoords=("data", "axes fraction"), fontsize=7.5,
+            f"perk up to\n{threshold:.1f} dB".replace("-", "−"), (threshold, 0.02), fontsize=7.5,
+            xycoords=("data", "axes fraction"),
             color=color, ha="left" if variant == "authors" else "right", xytext=(3 if variant == "authors" else -3, 0),
             textcoords="offset points",
         )  # fmt: skip
