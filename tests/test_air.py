@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from scipy import stats
 
 from airfl.air import EquivalentUplink, Reception, SignalUplink
-from airfl.devices import UpdateBlock
+from airfl.air.equivalent import _by_product, _by_scattering
+from airfl.devices import UpdateBlock, clip, clip_factors
 from airfl.transceiver import transmit, zero_forcing
 from airfl.transceiver.design import reach
 
@@ -125,3 +127,21 @@ def test_gains_other_than_one_are_applied():
     expected = (gains.real[:, :, None] * updates).sum(dim=1).float()
     for uplink in (SignalUplink(7, (0, 1)), EquivalentUplink(7, (0, 1))):
         assert torch.allclose(uplink.receive(blocks(updates), DIM, tilted), expected, atol=1e-5)
+
+
+def test_both_ways_to_sum_clip_alike():
+    generator = torch.Generator().manual_seed(3)
+    trained = 3.0 * torch.randn(14, 50, generator=generator)
+    gains = torch.rand(2, 9, generator=generator)
+    trial = torch.tensor([0] * 9 + [1] * 5)
+    slot = torch.cat([torch.arange(9), torch.arange(5)])
+    factors, norms = clip_factors(trained, 21.0)
+    assert 0 < int((factors < 1).sum()) < len(factors)
+    clipped, norms_too = clip(trained, 21.0)
+    assert torch.equal(norms, norms_too)
+    block = UpdateBlock(trial, slot, trained, torch.zeros(14), factors)
+    assert torch.equal(block.updates, clipped)
+    expected = torch.stack([gains[row, slot[trial == row]] @ clipped[trial == row] for row in (0, 1)])
+    for way in (_by_product, _by_scattering):
+        assert torch.allclose(way(block, gains), expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(_by_product(replace(block, factors=None), gains), expected, atol=0.1)

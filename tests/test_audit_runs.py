@@ -91,8 +91,8 @@ def test_a_planted_bug_is_caught(tiny, monkeypatch):
 def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
     from airfl import simulate
 
-    honest = simulate.clip
-    monkeypatch.setattr(simulate, "clip", lambda updates, clip_norm: honest(updates, min(factor * clip_norm, 1e30)))
+    honest = simulate.clip_factors
+    monkeypatch.setattr(simulate, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))
     audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
     assert audit.summary["refuted_proofs"]
 

@@ -16,7 +16,7 @@ from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
 from airfl.bookkeeping import RoundRecord, Watch, book_round, gradient_variance, record_round, update_factor
 from airfl.channel import Link, open_link
 from airfl.config import Config
-from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip
+from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip_factors
 from airfl.errors import DivergedError, InputError
 from airfl.lanes import shared_lanes
 from airfl.planning import RadioPlan, plan_rounds
@@ -117,9 +117,9 @@ class Simulation:
         return state.released
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
-        clipped, norms = clip(block.updates, self.plan.clip_norm)
+        factors, norms = clip_factors(block.trained, self.plan.clip_norm)
         watch.see(block, norms)
-        return replace(block, updates=clipped if self.scheme.clips else block.updates)
+        return replace(block, factors=factors if self.scheme.clips else None)
 
     def _conclude(
         self, state: State, estimate: torch.Tensor, reception: Reception, watch: Watch, sent: Transmission | None

@@ -41,7 +41,7 @@ class EquivalentReceiver:
 
     def add(self, block: UpdateBlock) -> None:
         """See ``Receiver.add``."""
-        self._gains = self._gains.to(block.updates.device)
+        self._gains = self._gains.to(block.trained.device)
         part = _sums(block, self._gains)
         self._total = part if self._total is None else self._total.add_(part)
 
@@ -66,10 +66,18 @@ class EquivalentReceiver:
 
 def _sums(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
     """Σ g_i Δ̄_i over the block's replicas of each trial, [trials, d]; added up in the same order every time."""
+    # Scattered additions on a GPU come in any order; a small matrix product does not.
+    return _by_product(block, gains) if block.trained.is_cuda else _by_scattering(block, gains)
+
+
+def _by_product(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
     weights = gains[block.trial, block.slot]
-    if block.updates.is_cuda:  # scattered additions there come in any order; a small matrix product does not
-        mix = torch.zeros(len(gains), len(weights), device=weights.device)
-        mix[block.trial, torch.arange(len(weights), device=mix.device)] = weights
-        return mix @ block.updates
-    sums = torch.zeros(len(gains), block.updates.shape[1])
-    return sums.index_add_(0, block.trial, weights.unsqueeze(1) * block.updates)
+    weights = weights if block.factors is None else weights * block.factors
+    mix = torch.zeros(len(gains), len(weights), device=weights.device)
+    mix[block.trial, torch.arange(len(weights), device=mix.device)] = weights
+    return mix @ block.trained
+
+
+def _by_scattering(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
+    sums = torch.zeros(len(gains), block.trained.shape[1])
+    return sums.index_add_(0, block.trial, gains[block.trial, block.slot].unsqueeze(1) * block.updates)

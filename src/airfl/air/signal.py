@@ -79,7 +79,7 @@ class SignalReceiver:
     def add(self, block: UpdateBlock) -> None:
         """See ``Receiver.add``."""
         self._sent[block.trial.cpu(), block.slot.cpu()] = block.updates.to("cpu", torch.float32)
-        self._device = block.updates.device
+        self._device = block.trained.device
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""

@@ -1,6 +1,6 @@
 """What happens on the devices: data, models, local training, clipping."""
 
-from airfl.devices.clipping import clip
+from airfl.devices.clipping import clip, clip_factors
 from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.engine import Engine, UpdateBlock, choose_engine
 from airfl.devices.models import ModelSpec, build_model
@@ -18,6 +18,7 @@ __all__ = [
     "build_model",
     "choose_engine",
     "clip",
+    "clip_factors",
     "load_dataset",
     "load_samples",
     "make_partition",

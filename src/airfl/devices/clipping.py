@@ -8,15 +8,20 @@ BLOCK = 1024
 
 
 def clip(updates: torch.Tensor, clip_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Δ̄ = Δ · min(1, c′/‖Δ‖) for each row of updates [B, d]; returns the clipped rows and the norms before, [B].
+    """Δ̄ = Δ · min(1, c′/‖Δ‖) for each row of updates [B, d]; returns the clipped rows and the norms before, [B]."""
+    factors, norms = clip_factors(updates, clip_norm)
+    return updates * factors.unsqueeze(-1), norms
+
+
+def clip_factors(updates: torch.Tensor, clip_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """min(1, c′/‖Δ‖) for each row of updates [B, d], in their precision, and the norms, [B].
 
     c′ = c·(1 − 1e-6): the millionth covers what float32 loses when the row is scaled and what the radio's unit gain is
     off by, so that ‖gain · Δ̄‖ ≤ c holds after rounding too.
     """
     limit = clip_norm * (1.0 - 1e-6)
     norms = row_norms(updates)
-    factors = torch.clamp(limit / norms, max=1.0)
-    return updates * factors.to(updates.dtype).unsqueeze(-1), norms
+    return torch.clamp(limit / norms, max=1.0).to(updates.dtype), norms
 
 
 def row_norms(rows: torch.Tensor) -> torch.Tensor:

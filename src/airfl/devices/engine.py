@@ -29,14 +29,22 @@ class UpdateBlock:
     Attributes:
         trial: row of the broadcast model each update belongs to, [B], int64.
         slot: position among the active devices of that trial, [B], int64.
-        updates: Δ, [B, d], float32.
+        trained: Δ as it was trained, [B, d], float32.
         losses: mean loss over the samples of the local steps, [B].
+        factors: what clipping leaves of each update, [B]; None: all of it. Kept apart, so that no clipped copy is made
+            where only a sum is wanted.
     """
 
     trial: torch.Tensor
     slot: torch.Tensor
-    updates: torch.Tensor
+    trained: torch.Tensor
     losses: torch.Tensor
+    factors: torch.Tensor | None = None
+
+    @property
+    def updates(self) -> torch.Tensor:
+        """Δ̄, the updates after clipping, [B, d]."""
+        return self.trained if self.factors is None else self.trained * self.factors.unsqueeze(-1)
 
     def rows(self, first: int, last: int, shift: int) -> UpdateBlock | None:
         """The updates of the broadcast rows ``first`` to ``last`` − 1, renumbered by ``shift``; None if there are none.
@@ -47,7 +55,8 @@ class UpdateBlock:
         part = slice(low, high)
         if low == high:
             return None
-        return UpdateBlock(self.trial[part] + shift, self.slot[part], self.updates[part], self.losses[part])
+        factors = None if self.factors is None else self.factors[part]
+        return UpdateBlock(self.trial[part] + shift, self.slot[part], self.trained[part], self.losses[part], factors)
 
 
 class Engine(Protocol):
