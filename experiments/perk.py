@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="perk")
     parser.add_argument("--models", default="linear,small-cnn,paper-cnn")
+    parser.add_argument("--devices", default="", help="only these numbers of devices, such as 50,1000")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--scale", choices=("full", "smoke"), default="full")
     arguments = parser.parse_args()
@@ -179,6 +180,8 @@ def main() -> None:
     notes: dict[str, Any] = {"candidates": list(candidates), "tuning_budget": f"{len(candidates)} runs a cell"}
     for name in arguments.models.split(","):
         part = PARTS[name] if arguments.scale == "full" else SMOKE
+        if arguments.devices:
+            part = replace(part, devices=tuple(map(int, arguments.devices.split(","))))
         chosen = tune(name, part, out, arguments.device, candidates)
         found, provenance = measure(name, part, out, arguments.device, chosen)
         rows += found

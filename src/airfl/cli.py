@@ -296,7 +296,7 @@ def sweep(
     from airfl.study import make_plan, read_study, threads_for
 
     found, text = read_study(study)
-    count = 1 if workers is None and executor == "local" else workers
+    count = _workers(workers, executor)
     threads = threads_for(count)
     if dry_run:  # before anything heavy is loaded
         plan = make_plan(found, threads)
@@ -371,7 +371,7 @@ def reproduce(
     from airfl.report.console import print_reproduction
     from airfl.study import threads_for
 
-    count = 1 if workers is None and executor == "local" else workers
+    count = _workers(workers, executor)
     options = {"variants": tuple(variant)} if variant else {}
     wish = reproduction.Wish(
         tuple(names or ["all"]), Path(out), scale=scale, trials=trials, threads=threads_for(count), **options
@@ -527,6 +527,11 @@ def doctor(as_json: Json = False) -> None:
         print(json.dumps(findings))
     else:
         print_doctor(findings)
+
+
+def _workers(wish: int | None, executor: str) -> int | None:
+    """Batches at a time: one on this machine if nothing is said; None leaves it to a cluster."""
+    return 1 if wish is None and executor == "local" else wish
 
 
 def _fail(problem: object, code: int) -> None:

@@ -11,10 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 
 from airfl.devices.engine import UpdateBlock
+from airfl.threads import torch_threads
 
 #: Bytes of updates in a block. Memory of this size is used again by the allocator; larger pieces are mapped afresh.
 BLOCK_BYTES = 16 * 2**20
@@ -35,28 +37,35 @@ def train_on_threads(
 
     A failure on a thread is raised here. While this runs, products are not split over threads anywhere.
     """
-    threads, interval = torch.get_num_threads(), sys.getswitchinterval()
-    workers, total = workers or threads, trials * active
-    rows = group * max(2 * workers, BLOCK_BYTES // (4 * dim * group))
-    stop = threading.Event()
-    pool = ThreadPoolExecutor(workers, "device", initializer=torch.set_num_threads, initargs=(1,))
-    torch.set_num_threads(1)
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        waiting: deque[tuple[int, torch.Tensor, list[Future[torch.Tensor]]]] = deque()
-        for begin in range(0, total, rows):
-            updates = torch.empty(min(rows, total - begin), dim)
-            parts = zip(range(begin, total, group), updates.split(group), strict=False)
-            waiting.append((begin, updates, [pool.submit(work, i, i + len(part), part, stop) for i, part in parts]))
-            if len(waiting) == 2:  # one block is trained while the one before is used
+    with torch_threads(1) as threads, _switching(SWITCH_SECONDS):
+        workers, total = workers or threads, trials * active
+        rows = group * max(2 * workers, BLOCK_BYTES // (4 * dim * group))
+        stop = threading.Event()
+        pool = ThreadPoolExecutor(workers, "device", initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            waiting: deque[tuple[int, torch.Tensor, list[Future[torch.Tensor]]]] = deque()
+            for begin in range(0, total, rows):
+                updates = torch.empty(min(rows, total - begin), dim)
+                parts = zip(range(begin, total, group), updates.split(group), strict=False)
+                waiting.append((begin, updates, [pool.submit(work, i, i + len(part), part, stop) for i, part in parts]))
+                if len(waiting) == 2:  # one block is trained while the one before is used
+                    yield _block(active, *waiting.popleft())
+            while waiting:
                 yield _block(active, *waiting.popleft())
-        while waiting:
-            yield _block(active, *waiting.popleft())
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _switching(seconds: float) -> Iterator[None]:
+    """Let threads hand Python's lock over after this time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
     finally:
-        stop.set()
-        torch.set_num_threads(threads)
-        sys.setswitchinterval(interval)
-        pool.shutdown(cancel_futures=True)
+        sys.setswitchinterval(before)
 
 
 def _block(active: int, begin: int, updates: torch.Tensor, losses: list[Future[torch.Tensor]]) -> UpdateBlock:
