@@ -286,6 +286,9 @@ def test_scenarios_load_and_have_answers():
         assert all(value > 0 for value in found.epsilon.values())
         assert found.energy_j > 0
         assert linkplan.scenario_text(name).startswith("#")
+        free = solve(*pose(name, {}, "epsilon"))  # what the whole power gives, however much that is
+        assert free.epsilon == pytest.approx(found.epsilon["models"], rel=1e-6)
+        assert (found.epsilon_range is None) == (quantities.layout == "ring")
     assert answer(pose("satellite-iot", {})[0]).is_perk
     paper = pose("urban-cell", {})[0]
     assert (paper.devices, paper.active, paper.antennas, paper.parameters) == (50, 45, 100, 582_026)
@@ -323,6 +326,8 @@ LINK = "--antennas 4 --power 1e-9 --distance 100 --bandwidth 1e6 --parameters 10
         (f"{LINK} --devices 10 --solve-for colour", "cannot solve for `colour`; known: devices"),
         (f"{LINK} --devices 1", "the planner knows 2 to 65,536 active devices; got 1"),
         (f"{LINK} --devices 10 --update-norm 1", "--update-norm needs --clip"),
+        (f"{LINK} --devices 10 --clip 1 --update-norm 2", "--update-norm 2 is more than the clip norm 1"),
+        ("urban-cell --update-norm 1 --alignment 0.5", "--update-norm and --alignment say the same thing"),
         (f"{LINK} --devices 0", "`devices` must be a whole number from 1"),
         (f"{LINK} --devices 10 --delta 2", "`delta` must be a number from"),
         (f"{LINK} --devices 10 --power nan", "`power_w` must be a number from"),
@@ -427,6 +432,8 @@ def write_study(path, model):
                 point = accuracy.Measured(devices, "linear", min(epsilon, 1e6), 1e-5, "add-remove", 0.0, 0.84)
                 lost = 0.0 if math.isinf(epsilon) else model.cost(point.residual, 0.84)
                 writer.writerow([devices, "linear", epsilon, 1e-5, "add-remove", 0.84 - lost, 0.002, 5, 0.84])
+        writer.writerow([50, "linear", 0.1, 1e-5, "add-remove", "nan", 0.0, 0, 0.84])  # every trial diverged
+        writer.writerow([50, "linear", 0.1, 1e-5, "add-remove", "", "", 0, 0.84])
 
 
 def test_a_study_is_fitted_and_checked(call, tmp_path):
@@ -435,7 +442,7 @@ def test_a_study_is_fitted_and_checked(call, tmp_path):
     place.mkdir(parents=True)
     write_study(place / "perk.csv", truth)
     points = accuracy.read_measured(place / "perk.csv")
-    assert len(points) == 9  # ε = ∞ has nothing to predict
+    assert len(points) == 9  # ε = ∞ has nothing to predict, and cells without accuracy tell nothing
     model = accuracy.fit(points, "study")
     assert (model.scale, model.power) == pytest.approx((truth.scale, truth.power), rel=1e-3)
     assert accuracy.check(model, points).largest_error < 1e-4

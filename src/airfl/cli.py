@@ -478,7 +478,8 @@ def plan(
     answer = linkplan.plan(scenario, given, solve_for, tolerate)
     title = "plan" if scenario is None else Path(scenario).stem
     study = accuracy.find_study()
-    check = None if study is None else accuracy.check(accuracy.SHIPPED, accuracy.read_measured(study))
+    measured = [] if study is None else accuracy.read_measured(study)
+    check = accuracy.check(accuracy.SHIPPED, measured) if measured else None
     folder = None
     if out is not None:
         from airfl.report.phase import draw_plan

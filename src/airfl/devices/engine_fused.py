@@ -120,7 +120,7 @@ class FusedEngine:
         return self._programs[-1]
 
     def bytes_per_replica(self, steps: int, batch: int) -> int:
-        """What one replica takes: weights, their update and its clipped copy, activations and their gradients."""
+        """What one replica takes: weights, their update, room for a copy of it, activations and their gradients."""
         size = torch.empty((), dtype=PRECISIONS[self.precision][0]).element_size()
         maps = sum(block.places * block.filters * (5 * size + 1) for block in self.layout.convolutions)
         maps += 0 if self.layout.convolutions else 4 * self.layout.linears[0].inputs  # samples that were fetched

@@ -125,7 +125,7 @@ def check(model: CostModel, points: Sequence[Measured]) -> Check:
 
 
 def read_measured(path: str | Path) -> list[Measured]:
-    """The rows of a study's ``perk.csv`` with a finite ε."""
+    """The rows of a study's ``perk.csv`` with a finite ε and with accuracies: where all trials fail there are none."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -140,21 +140,22 @@ def read_measured(path: str | Path) -> list[Measured]:
                 float(row["noiseless_accuracy"]),
             )
             for row in rows
-            if _is_finite(row["epsilon"])
+            if all(_is_finite(row[name]) for name in ("epsilon", "accuracy_mean", "noiseless_accuracy"))
         ]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read measured accuracies from `{path}`: {error!r}") from None
 
 
 def _is_finite(text: str) -> bool:
-    """Whether a row has a finite ε; ∞ is written in many ways."""
+    """Whether a cell holds a finite number; ∞ and nothing are written in many ways."""
     return text.strip().lower() not in ("", "∞", "none", "null") and math.isfinite(float(text))
 
 
 def find_study() -> Path | None:
-    """``experiments/results/perk.csv`` below the working folder, or of the checkout; None where there is none."""
+    """``experiments/results/perk.csv`` below the working folder, of the checkout, or of the package."""
     place = Path("experiments") / "results" / "perk.csv"
-    for root in (Path.cwd(), Path(__file__).resolve().parents[3]):
+    own = Path(__file__).resolve()
+    for root in (Path.cwd(), own.parents[3], own.parents[1]):
         if (root / place).is_file():
             return root / place
     return None

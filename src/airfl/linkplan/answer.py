@@ -37,7 +37,8 @@ class Answer:
     Attributes:
         epsilon: free ε by observer: everybody at full power, no budget; None: no finite one, or not known (base station
             of a plan from a noise variance).
-        epsilon_range: free ε of a drop that is one standard deviation luckier or unluckier than the mean.
+        epsilon_range: free ε of a drop that is one standard deviation luckier or unluckier than the mean; None where
+            there are no drops.
         epsilon_kept: ε by observer after the back-off that the target asks for.
         margin_db: by how much the link is below (positive) or above the threshold where free ε equals the target.
         snr_db, threshold_db: P·Λ_edge/σ² now and at the threshold.
@@ -151,7 +152,7 @@ def answer(
     free_var = q.rounds * (reach * clip) ** 2 / mu2
     snr_db = 10.0 * math.log10(q.snr) if from_link else None
     spread = None
-    if law is not None:
+    if law is not None and q.layout == "disk":  # on a ring all are at the same distance
         low, high = (gaussian_epsilon(q.delta, math.sqrt(mu2) * math.exp(s * law.drop_spread / 2)) for s in (-1, 1))
         spread = (low, high)
     known = q.devices is not None and q.parameters is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,11 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
     _refuse_what_does_not_matter(quantities, wanted)
     if quantities.update_norm is not None and quantities.clip_norm is None and wanted != "clip_norm":
         raise InputError("--update-norm needs --clip to compare the noise with; give both or none")
+    if (quantities.update_norm or 0.0) > (quantities.clip_norm or math.inf):
+        raise InputError(
+            f"--update-norm {quantities.update_norm:g} is more than the clip norm {quantities.clip_norm:g}, and a mean "
+            "of clipped updates cannot exceed that; lower it or raise --clip"
+        )
     return quantities, wanted
 
 
@@ -61,6 +67,8 @@ def _refuse_pairs(options: Mapping[str, Any], wanted: str | None) -> None:
         raise InputError("--active and --participation say the same thing; give one of them")
     if "active" in options and wanted == "devices":
         raise InputError("--active fixes how many devices transmit; to solve for devices give --participation instead")
+    if "update_norm" in options and "alignment" in options:
+        raise InputError("--update-norm and --alignment say the same thing; give one of them")
     asked = {*options, *([wanted] if wanted else [])}
     if "snr_db" in asked and "distance_m" in asked:
         raise InputError("--snr and --distance say the same thing; give one of them")

@@ -75,7 +75,7 @@ class Quantities:
             good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
             if not good or (name in _WHOLE and value != int(value)):
                 kind = "a whole number from" if name in _WHOLE else "a number from"
-                raise InputError(f"`{name}` must be {kind} {low:g} to {high:g}; got {value!r}")
+                raise InputError(f"`{name}` must be {kind} {low:g} to {high:.10g}; got {value!r}")
         choices: tuple[tuple[str, tuple[str, ...]], ...] = (("layout", LAYOUTS), ("sampling", ("fixed", "poisson")))
         if self.neighbours is not None:
             choices = (*choices, ("neighbours", NEIGHBOURS))
@@ -133,7 +133,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "rounds": (1, 10**9),
     "clip_norm": (1e-12, 1e12),
     "delta": (1e-200, 1.0 - 1e-9),
-    "epsilon": (1e-9, 1e9),
+    "epsilon": (1e-9, 1e15),
     "symbol_rate_hz": (1e-6, 1e18),
     "update_norm": (1e-30, 1e30),
     "alignment": (1e-9, 1.0),

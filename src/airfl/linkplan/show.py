@@ -146,7 +146,8 @@ def solved_text(answer: Answer) -> str:
     if name == "snr_db":
         return f"{value:.2f} dB"
     if name == "bandwidth_hz":
-        return f"{value / 1e6:,.4g} MHz" if value >= 1e5 else f"{value:.4g} Hz"
+        unit, word = next(((u, w) for u, w in ((1e9, "GHz"), (1e6, "MHz")) if value >= 0.1 * u), (1.0, "Hz"))
+        return f"{value / unit:,.4g} {word}"
     if name == "epsilon":
         return f"ε = {epsilon_text(value)}"
     return f"{value:,}" if isinstance(value, int) else number(float(f"{value:.5g}"))

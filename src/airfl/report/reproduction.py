@@ -31,9 +31,11 @@ from airfl.runs.reproduce import (
     run_study,
     write_notes,
     write_rows,
+    write_table,
 )
-from airfl.runs.store import write_csv, write_text
+from airfl.runs.store import write_text
 from airfl.study import Plan
+from airfl.version import __version__
 
 NAMES = ("fig2", *FIGURES, "table1")
 #: Of the curves over T, by scale.
@@ -130,6 +132,8 @@ def reproduce(wish: Wish, executor: Executor) -> Outcome:
                 if interrupted:
                     return Outcome((), {}, interrupted=True)
                 failed += standing.failed
+                if standing.failed and not standing.done:
+                    raise InputError(f"all of {title} failed: {next(iter(standing.messages), 'no reason was given')}")
                 own = notes_of(plan, folder)
                 ran[title] = (plan, folder, {**own, "link": link_notes(plan, own["dim"])})
             plan, folder, own = ran[title]
@@ -139,9 +143,10 @@ def reproduce(wish: Wish, executor: Executor) -> Outcome:
         write_notes(notes, wish.out, name)
     if {"fig2", "table1"} & set(wish.wanted):
         points = POINTS[wish.scale]
-        with Steps("fig2", points) as steps:
+        with Steps("fig2", points + 1) as steps:
             curves = curve_rows(paper_curves(points, steps.advance))
-        write_csv(wish.out / "fig2.csv", curves, digits=6)
+        write_table(curves, wish.out, "fig2")
+        write_notes({"scale": wish.scale, "source": "formulas", "airfl": __version__}, wish.out, "fig2")
     return show(wish, wish.out, failed)
 
 
@@ -170,7 +175,7 @@ def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
             files += draw_paper_figure(name, rows[name], notes[name], wish.out)
     table1 = tuple(comparison(curves)) if curves and "table1" in wish.wanted else ()
     if table1:
-        write_csv(wish.out / "table1.csv", table1, digits=6)
+        write_table(table1, wish.out, "table1")
     least = 0.02 if any(note.get("scale") == "smoke" for note in notes.values()) else 0.005
     claims = {v: judge(rows, notes, curves, v, least) for v in wish.variants}
     outcome = Outcome(tuple(files), claims, table1, failed)
@@ -183,9 +188,10 @@ def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
 def claims_markdown(claims: dict[str, list[Claim]]) -> str:
     """The claims as a table for people."""
     lines = ["| the paper says | variant | verdict | what we find | caveat |", "| --- | --- | --- | --- | --- |"]
-    for number in range(max((len(found) for found in claims.values()), default=0)):
-        for variant, claim in ((variant, found[number]) for variant, found in claims.items() if number < len(found)):
-            lines.append(f"| {claim.sentence} | {variant} | {claim.verdict} | {claim.found} | {claim.caveat} |")
+    sentences = dict.fromkeys(claim.sentence for found in claims.values() for claim in found)
+    for sentence, (variant, found) in product(sentences, claims.items()):
+        cells = [(sentence, variant, c.verdict, c.found, c.caveat) for c in found if c.sentence == sentence]
+        lines += [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join(lines) + "\n"
 
 

@@ -30,10 +30,16 @@ def privacy_curves(
     neighbours: Neighbours,
     *,
     points: int = 25,
+    also: Sequence[int] = (),
     advance: Callable[[int], None] | None = None,
 ) -> list[Curve]:
-    """ε after 1 to T rounds for every accountant, and for each diameter where one makes a difference."""
-    rounds = sorted({int(t) for t in np.geomspace(1, question.rounds, points).round()})
+    """ε after 1 to T rounds for every accountant, and for each diameter where one makes a difference.
+
+    Args:
+        points: about so many numbers of rounds, evenly apart on a logarithmic axis, and those of ``also``.
+        advance: called after each of them.
+    """
+    rounds = sorted({*also, *(int(t) for t in np.geomspace(1, question.rounds, points).round())})
     plain = replace(question, diameter=None, smoothness=None)
     lines: list[tuple[str, float | None]] = [(name, None) for name in ACCOUNTANTS if name != "convergent"]
     if question.received_snr is None:

@@ -40,7 +40,10 @@ def pick_device(wanted: str) -> torch.device:
         raise InputError("device `cuda` was asked for, but PyTorch finds no CUDA GPU here; use --device cpu")
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(wanted)
+    try:
+        return torch.device(wanted)
+    except RuntimeError:
+        raise InputError(f"no device named `{wanted}`; known: auto, cpu, cuda") from None
 
 
 def run(config: Config, *, progress: Progress | None = None, trials_per_batch: int | None = None) -> Result:

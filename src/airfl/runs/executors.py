@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 
 from airfl.errors import InputError
 from airfl.runs.batch import Folder, Stopped, run_batch
+from airfl.runs.execute import pick_device
 from airfl.study import Batch, Plan
 
 #: How often a batch is given out when its workers die.
@@ -200,4 +201,5 @@ def make_executor(
         raise InputError(f"no executor named `{kind}`; known: local, ray")
     if address is not None:
         raise InputError("--address goes with --executor ray")
+    pick_device(device)  # refused before anything is written
     return InProcess(settings) if (workers or 1) == 1 else Processes(settings, workers or 1)

@@ -70,7 +70,7 @@ def paper_question(trials: int = 10) -> WhatIf:
 
 def paper_curves(points: int = 25, advance: Callable[[int], None] | None = None) -> list[Curve]:
     """Fig. 2."""
-    return privacy_curves(paper_question(), DIAMETERS, DELTA, "replace", points=points, advance=advance)
+    return privacy_curves(paper_question(), DIAMETERS, DELTA, "replace", points=points, also=(ROUNDS,), advance=advance)
 
 
 def curve_rows(curves: Sequence[Curve]) -> list[dict[str, Any]]:
@@ -96,13 +96,12 @@ def curves_of(rows: Sequence[dict[str, Any]]) -> list[Curve]:
 def comparison(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Table I, computed where it can be: on one common setting, what ε, and does it stop growing?
 
-    ε after 50 rounds is read between the points of the curve (straight in logarithms). Converged: less than 0.1 % more
-    over the last factor of two or more in T.
+    Converged: less than 0.1 % more over the last factor of two or more in T.
     """
     table = []
     for curve in curves_of(rows):
         name, diameter, t, e = curve.accountant, curve.diameter, np.array(curve.rounds), np.array(curve.epsilon)
-        at = float(np.exp(np.interp(math.log(ROUNDS), np.log(t), np.log(e))))
+        at = float(np.exp(np.interp(math.log(ROUNDS), np.log(t), np.log(e))))  # a point of the curve
         earlier = e[t <= t[-1] / 2][-1]
         title, antennas, published = TABLE1[name]
         table.append(

@@ -216,10 +216,15 @@ def link_notes(plan: Plan, dim: int) -> dict[str, Any]:
 
 def write_rows(rows: Sequence[Row], out: Path, name: str) -> None:
     """The data of a figure as CSV and Parquet."""
-    write_csv(out / f"{name}.csv", rows, COLUMNS, digits=6)
     kinds = {"variant": pa.string(), "scheme": pa.string(), "round": pa.int64(), "trials": pa.int64()}
     schema = pa.schema([(key, kinds.get(key, pa.float64())) for key in COLUMNS])
-    table = pa.Table.from_pylist([{key: row[key] for key in COLUMNS} for row in rows], schema=schema)
+    write_table([{key: row[key] for key in COLUMNS} for row in rows], out, name, schema)
+
+
+def write_table(rows: Sequence[Row], out: Path, name: str, schema: pa.Schema | None = None) -> None:
+    """Rows as CSV and Parquet."""
+    write_csv(out / f"{name}.csv", rows, None if schema is None else schema.names, digits=6)
+    table = pa.Table.from_pylist(list(rows), schema=schema)
     write_atomically(out / f"{name}.parquet", lambda path: pq.write_table(table, path))
 
 
