@@ -12,7 +12,6 @@ Writes massive.csv and massive.json (candidates, choices, provenance) to the out
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from itertools import product
 from pathlib import Path
@@ -21,8 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airfl.runs.reproduce import notes_of
-from airfl.runs.store import write_csv
-from experiments.perk import LOCAL_RATE, POWER_TO_SPARE, finals, over_trials, run
+from experiments.perk import LOCAL_RATE, POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run
 
 EPSILONS = (0.5, 1.0, 2.0)
 #: Rounds, the server's step (η_g·η) and the diameter of the domain around θ⁰.
@@ -133,8 +131,8 @@ def main() -> None:
     for preset in arguments.presets.split(","):
         found, notes[preset] = show(preset, arguments.trials, shown[preset], out, arguments.device)
         rows += found
-        write_csv(out / "massive.csv", rows, digits=6)
-        (out / "massive.json").write_text(json.dumps(notes, indent=1) + "\n")
+        merge_csv(out / "massive.csv", rows, ("preset",))
+        merge_json(out / "massive.json", notes)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ Writes perk.csv, perk.json (candidates, choices, provenance), perk.png and perk.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ IMAGES = {50: (1200, 1000), 200: (300, 250), 1000: (60, 50), 6000: (10, 8), 60_0
 #: the domain that θ stays in, if any.
 CANDIDATES: tuple[dict[str, Any], ...] = tuple(
     {"step": step, "diameter": diameter}
-    for step, diameter in ((0.12, None), (0.25, None), (0.5, 36.0), (1.0, 36.0), (2.0, 48.0), (2.0, None))
+    for step, diameter in ((0.05, None), (0.15, None), (0.5, 36.0), (1.0, 36.0), (2.0, 48.0), (4.0, None))
 )
 LOCAL_RATE = 0.05
 
@@ -134,6 +135,31 @@ def over_trials(values: list[float]) -> dict[str, Any]:
     }
 
 
+def merge_csv(path: Path, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Write rows beside those that lie there already under other keys; returns all."""
+    fresh = {tuple(str(row[key]) for key in keys) for row in rows}
+    kept = []
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8") as file:
+            kept = [row for row in csv.DictReader(file) if tuple(row[key] for key in keys) not in fresh]
+    write_csv(path, [*kept, *rows], tuple(rows[0]), digits=6)
+    return [*({key: _value(text) for key, text in row.items()} for row in kept), *rows]
+
+
+def _value(text: str) -> Any:
+    """A number where it is one."""
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text
+
+
+def merge_json(path: Path, notes: dict[str, Any]) -> None:
+    """Write notes beside those that lie there already under other names."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    path.write_text(json.dumps({**kept, **notes}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def tune(name: str, part: Part, out: Path, device: str, candidates: tuple[dict[str, Any], ...]) -> dict[Cell, Any]:
     """The best candidate of every cell, by validation accuracy, one trial each."""
     cells = list(product(part.devices, part.epsilons))
@@ -182,13 +208,13 @@ def main() -> None:
         part = PARTS[name] if arguments.scale == "full" else SMOKE
         if arguments.devices:
             part = replace(part, devices=tuple(map(int, arguments.devices.split(","))))
-        chosen = tune(name, part, out, arguments.device, candidates)
-        found, provenance = measure(name, part, out, arguments.device, chosen)
+        studies = out / arguments.devices
+        chosen = tune(name, part, studies, arguments.device, candidates)
+        found, provenance = measure(name, part, studies, arguments.device, chosen)
         rows += found
         notes[name] = {"provenance": provenance, "chosen": [[n, str(e), c] for (n, e), c in chosen.items()]}
-    write_csv(out / "perk.csv", rows, digits=6)
-    (out / "perk.json").write_text(json.dumps(notes, indent=1) + "\n")
-    draw_perk(rows, out)
+    merge_json(out / "perk.json", notes)
+    draw_perk(merge_csv(out / "perk.csv", rows, ("model", "devices")), out)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from experiments.perk import merge_csv, merge_json
 
 from airfl import preset
 from airfl.channel import open_link
@@ -60,6 +61,20 @@ def test_demo_on_a_small_scale(tmp_path):
     json.dumps(demo.summary, allow_nan=False)
     for row in demo.few.summary["schemes"]["airfl-dp"], demo.many.summary["schemes"]["airfl-dp"]:
         assert row["epsilon"]["gaussian"] <= 1.0
+
+
+def test_results_of_other_models_are_kept(tmp_path):
+    path = tmp_path / "some.csv"
+    first = [{"model": "linear", "devices": 50, "accuracy": 0.5}, {"model": "linear", "devices": 200, "accuracy": 0.6}]
+    merge_csv(path, first, ("model", "devices"))
+    new = [{"model": "linear", "devices": 200, "accuracy": 0.7}, {"model": "cnn", "devices": 50, "accuracy": math.nan}]
+    rows = merge_csv(path, new, ("model", "devices"))
+    assert rows[0] == first[0]
+    assert rows[1:] == new
+    assert path.read_text().split() == ["model,devices,accuracy", "linear,50,0.5", "linear,200,0.7", "cnn,50,nan"]
+    merge_json(tmp_path / "some.json", {"a": 1, "b": 2})
+    merge_json(tmp_path / "some.json", {"b": 3})
+    assert json.loads((tmp_path / "some.json").read_text()) == {"a": 1, "b": 3}
 
 
 def test_the_study_of_devices_tunes_on_validation_and_tests_once(tmp_path):

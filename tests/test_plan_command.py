@@ -7,6 +7,8 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -211,7 +213,7 @@ def test_the_smallest_number_of_devices_goes_with_the_inverse_ratio():
     assert again.noise_to_update <= 1.0
     assert answer(q.with_values({"devices": one.smallest_devices - 1})).noise_to_update > 1.0
     default = answer(q).smallest_devices
-    assert answer(q.with_values({"parameters": 10**6, "rounds": 500})).smallest_devices == default
+    assert answer(q.with_values({"rounds": 500})).smallest_devices == default
 
 
 # --- solving
@@ -410,16 +412,40 @@ def test_a_plan_loads_no_torch():
 # --- the prediction of accuracy
 
 
-def test_the_shipped_prediction_is_the_fit_of_its_prototype():
-    model = accuracy.fit(accuracy.PROTOTYPE, "")
-    assert accuracy.SHIPPED.scale == pytest.approx(model.scale, rel=0.03)
-    assert accuracy.SHIPPED.power == pytest.approx(model.power, rel=0.03)
-    assert accuracy.check(accuracy.SHIPPED, accuracy.PROTOTYPE).largest_error < 0.005
+RESULTS = Path(__file__).parents[1] / "experiments" / "results"
+
+
+def test_the_shipped_predictions_are_fits_of_committed_results():
+    linear = [p for p in accuracy.read_measured(RESULTS / "perk.csv") if p.model == "linear" and p.devices <= 6000]
+    with open(RESULTS / "massive.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["preset"] == "massive"]
+    noiseless = next(float(row["accuracy_mean"]) for row in rows if row["epsilon"] == "inf")
+    small = [
+        accuracy.Measured(
+            6000, "small-cnn", float(r["epsilon_spent"]), 1e-5, "add-remove", float(r["accuracy_mean"]), noiseless
+        )
+        for r in rows
+        if r["epsilon"] != "inf"
+    ]
+    for points, size in ((linear, 7_850), (small, 29_994)):
+        model, shipped = accuracy.fit(points, ""), accuracy.SHIPPED[size]
+        assert (shipped.scale, shipped.power) == pytest.approx((model.scale, model.power), rel=0.05)
+        assert accuracy.check(shipped, points).median_error < 0.01
+
+
+def test_sizes_in_between_have_predictions_in_between():
+    small, middle, large = (accuracy.shipped(size) for size in (7_850, 15_000, 29_994))
+    assert large.scale < middle.scale < small.scale
+    assert accuracy.shipped(100) == accuracy.shipped(None) == small
+    assert accuracy.shipped(10**7) == large
+    assert "softmax" in middle.source
+    assert "small CNN" in middle.source
 
 
 @given(st.floats(1e-6, 0.7))
 def test_the_prediction_inverts(cost):
-    assert accuracy.SHIPPED.cost(accuracy.SHIPPED.residual_for(cost)) == pytest.approx(cost, rel=1e-9)
+    model = accuracy.shipped(10_000)
+    assert model.cost(model.residual_for(cost)) == pytest.approx(cost, rel=1e-9)
 
 
 def write_study(path, model):
@@ -446,8 +472,13 @@ def test_a_study_is_fitted_and_checked(call, tmp_path):
     model = accuracy.fit(points, "study")
     assert (model.scale, model.power) == pytest.approx((truth.scale, truth.power), rel=1e-3)
     assert accuracy.check(model, points).largest_error < 1e-4
-    error = accuracy.check(accuracy.SHIPPED, points)
+    error = accuracy.check(accuracy.shipped(None), points)
     assert error.largest_error > error.median_error > 0
+    assert accuracy.cross_check(points).largest_error < 1e-3  # the law holds for every number of devices
+    odd = [replace(p, accuracy=0.2) if p.devices == 50 else p for p in points]
+    assert accuracy.cross_check(odd).largest_error > accuracy.check(accuracy.fit(odd, ""), odd).largest_error
+    single = accuracy.cross_check([p for p in points if p.devices == 50])  # no others: what is shipped is checked
+    assert single == accuracy.check(accuracy.shipped(None), [p for p in points if p.devices == 50])
     _, out, _ = call("plan", "satellite-iot")
     assert "measured accuracies, its error is" in " ".join(out.split())
     (place / "perk.csv").write_text("devices,model\n1,x\n")

@@ -479,7 +479,7 @@ def plan(
     title = "plan" if scenario is None else Path(scenario).stem
     study = accuracy.find_study()
     measured = [] if study is None else accuracy.read_measured(study)
-    check = accuracy.check(accuracy.SHIPPED, measured) if measured else None
+    check = accuracy.cross_check(measured) if measured else None
     folder = None
     if out is not None:
         from airfl.report.phase import draw_plan

@@ -8,9 +8,10 @@ ratio, the residual noise
 is √(T·d) times smaller than the noise-to-update ratio of a round. Where a budget sets the noise, v = T·S²/μ*², it is
 z = S/(μ*·K·u): neither T nor d nor the clip norm is left, only how many devices add up. The prediction is
 
-    cost = (noiseless accuracy − chance) · (1 − exp(−(z/scale)^power)).
+    cost = (noiseless accuracy − chance) · (1 − exp(−(z/scale)^power)),
 
-It knows nothing about model, data or tuning. Treat it as a rule of thumb, and read the error that is printed with it.
+with a scale and a power for models of some sizes, and values in between for sizes in between. It knows nothing else
+about model, data or tuning. Treat it as a rule of thumb, and read the error that is printed with it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from airfl.privacy import gaussian_mu
 ALIGNMENT = 0.3
 #: Accuracy of guessing among ten classes, and of a noiseless run, where nothing else is known.
 CHANCE, NOISELESS = 0.1, 0.85
+#: Parameters of the models that were measured.
+SIZES = {"linear": 7_850, "small-cnn": 29_994, "paper-cnn": 582_026}
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,6 @@ class Check:
         }
 
 
-#: The prototype of many devices (6,000, small CNN, one trial each): what there is before a study has been run.
-PROTOTYPE = tuple(
-    Measured(6000, "small-cnn", epsilon, 1e-5, "add-remove", accuracy, 0.861)
-    for epsilon, accuracy in ((2.0, 0.854), (1.0, 0.834), (1.0, 0.836), (0.5, 0.800))
-)
-
-
 def fit(points: Sequence[Measured], source: str) -> CostModel:
     """Least squares on the accuracies, in scale and power."""
     if len(points) < 2:
@@ -110,15 +106,53 @@ def fit(points: Sequence[Measured], source: str) -> CostModel:
     return CostModel(math.exp(found.x[0]), math.exp(found.x[1]), source)
 
 
-#: What the planner predicts with: ``fit(PROTOTYPE)``, rounded (a test holds the two together).
-SHIPPED = CostModel(scale=0.021, power=1.47, source="four prototype runs with 6,000 devices and a small CNN")
+#: What the planner predicts with, by number of parameters: fits on ``experiments/results``, rounded (a test holds them
+#: together). Softmax regression in the study `perk`, a small CNN in the runs of the preset `massive`.
+SHIPPED = {
+    7_850: CostModel(scale=0.221, power=1.0, source="softmax regression with 50 to 6,000 devices"),
+    29_994: CostModel(scale=0.041, power=1.0, source="a small CNN with 6,000 devices"),
+}
+
+
+def shipped(parameters: int | None) -> CostModel:
+    """The prediction for a model of this size: straight between logarithms; beyond the sizes measured, the nearest."""
+    sizes = sorted(SHIPPED)
+    size = min(max(parameters or sizes[0], sizes[0]), sizes[-1])
+    if size in SHIPPED:
+        return SHIPPED[size]
+    known = np.log(sizes)
+    scale, power = (
+        math.exp(np.interp(math.log(size), known, [math.log(getattr(SHIPPED[s], name)) for s in sizes]))
+        for name in ("scale", "power")
+    )
+    return CostModel(scale, power, " and ".join(SHIPPED[s].source for s in sizes))
 
 
 def check(model: CostModel, points: Sequence[Measured]) -> Check:
     """The prediction's error on measured accuracies."""
+    return _judged(points, [model] * len(points))
+
+
+def cross_check(points: Sequence[Measured]) -> Check:
+    """The error on numbers of devices that the prediction has not seen.
+
+    Each point is predicted by a fit on the same model with other numbers of devices; where there are none, by what is
+    shipped.
+    """
+    kinds = {(p.model, p.devices) for p in points}
+    models = {}
+    for model, devices in kinds:
+        others = [p for p in points if p.model == model and p.devices != devices]
+        models[model, devices] = fit(others, "") if len(others) > 1 else shipped(SIZES.get(model))
+    return _judged(points, [models[p.model, p.devices] for p in points])
+
+
+def _judged(points: Sequence[Measured], models: Sequence[CostModel]) -> Check:
     if not points:
         raise InputError("there is nothing to check the prediction against")
-    errors = [abs(model.cost(p.residual, p.noiseless) - (p.noiseless - p.accuracy)) for p in points]
+    errors = [
+        abs(m.cost(p.residual, p.noiseless) - (p.noiseless - p.accuracy)) for p, m in zip(points, models, strict=True)
+    ]
     ranked = sorted(errors)
     middle = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2.0
     return Check(len(points), middle, ranked[-1], points[errors.index(ranked[-1])])

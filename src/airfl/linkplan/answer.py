@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.linkplan.accuracy import SHIPPED, CostModel
+from airfl.linkplan.accuracy import CostModel, shipped
 from airfl.linkplan.law import Combining, combining
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu
@@ -119,18 +119,20 @@ def noise_of(ledger: Ledger) -> float:
 
 
 def answer(
-    q: Quantities, solved_for: str | None = None, tolerated: float | None = None, model: CostModel = SHIPPED
+    q: Quantities, solved_for: str | None = None, tolerated: float | None = None, model: CostModel | None = None
 ) -> Answer:
     """Everything about a complete set of quantities.
 
     Args:
         solved_for: which of them was solved for.
         tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
+        model: of the cost in accuracy; default: what is shipped for this number of parameters.
     """
     if tolerated is not None and not 0.0 < tolerated < math.inf:
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
     assert q.epsilon is not None
     assert q.rounds is not None
+    model = model or shipped(q.parameters)
     from_link = q.noise_var is None
     law = combining(q.layout, q.active, q.antennas or 0) if from_link else None
     mu2 = squared_mu(q, law)

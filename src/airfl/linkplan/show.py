@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from airfl.linkplan.accuracy import SHIPPED, Check
+from airfl.linkplan.accuracy import Check, shipped
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
@@ -103,12 +103,12 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     points = 100.0 * answer.accuracy_cost
     cost = f"{points:.1f}" if points >= 0.05 else "less than 0.1"
     tested = (
-        f"checked on {check.points} measured accuracies, its error is {100 * check.median_error:.1f} points in the "
-        f"median and {100 * check.largest_error:.1f} at worst"
+        f"on {check.points} measured accuracies, each predicted from other numbers of devices, its error is "
+        f"{100 * check.median_error:.1f} points in the median and {100 * check.largest_error:.1f} at worst"
         if check is not None
         else "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
     )
-    said.append(f"Predicted cost: {cost} points of accuracy (fitted on {SHIPPED.source}; {tested}).")
+    said.append(f"Predicted cost: {cost} points of accuracy (fitted on {shipped(q.parameters).source}; {tested}).")
     assert answer.tolerated is not None
     where = " (where the prediction costs one point)" if answer.is_default_ratio else ""
     said.append(
