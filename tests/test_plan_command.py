@@ -480,7 +480,9 @@ def test_a_study_is_fitted_and_checked(call, tmp_path):
     single = accuracy.cross_check([p for p in points if p.devices == 50])  # no others: what is shipped is checked
     assert single == accuracy.check(accuracy.shipped(None), [p for p in points if p.devices == 50])
     _, out, _ = call("plan", "satellite-iot")
-    assert "measured accuracies, each predicted from other numbers of devices, its error is" in " ".join(out.split())
+    assert "measured accuracies (linear), each predicted from other numbers of devices, its error is" in " ".join(
+        out.split()
+    )
     (place / "perk.csv").write_text("devices,model\n1,x\n")
     with pytest.raises(InputError, match="cannot read measured accuracies"):
         accuracy.read_measured(place / "perk.csv")

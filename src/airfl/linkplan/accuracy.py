@@ -75,9 +75,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Check:
-    """How far predictions are from measurements, in accuracy."""
+    """How far predictions are from measurements, in accuracy, and for which models they were made."""
 
     points: int
+    models: tuple[str, ...]
     median_error: float
     largest_error: float
     worst: Measured
@@ -87,6 +88,7 @@ class Check:
         """For JSON."""
         return {
             "points": self.points,
+            "models": list(self.models),
             "median_error": self.median_error,
             "largest_error": self.largest_error,
             "worst": vars(self.worst),
@@ -155,7 +157,9 @@ def _judged(points: Sequence[Measured], models: Sequence[CostModel]) -> Check:
     ]
     ranked = sorted(errors)
     middle = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2.0
-    return Check(len(points), middle, ranked[-1], points[errors.index(ranked[-1])])
+    return Check(
+        len(points), tuple(dict.fromkeys(p.model for p in points)), middle, ranked[-1], points[errors.index(ranked[-1])]
+    )
 
 
 def read_measured(path: str | Path) -> list[Measured]:

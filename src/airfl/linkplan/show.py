@@ -103,7 +103,8 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     points = 100.0 * answer.accuracy_cost
     cost = f"{points:.1f}" if points >= 0.05 else "less than 0.1"
     tested = (
-        f"on {check.points} measured accuracies, each predicted from other numbers of devices, its error is "
+        f"on {check.points} measured accuracies ({', '.join(check.models)}), each predicted from other numbers of "
+        "devices, its error is "
         f"{100 * check.median_error:.1f} points in the median and {100 * check.largest_error:.1f} at worst"
         if check is not None
         else "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
