@@ -299,6 +299,12 @@ def test_scenarios_load_and_have_answers():
     assert answer(paper.with_values({"epsilon": 112.9})).noise_var == pytest.approx(10_726, rel=0.001)
 
 
+def test_a_thin_part_of_the_table_is_said():
+    many = pose("satellite-iot", {"devices": 20_000})[0]
+    assert any("rests on a few drops" in sentence for sentence in sentences(answer(many)))
+    assert not any("rests on a few drops" in sentence for sentence in sentences(answer(pose("satellite-iot", {})[0])))
+
+
 def test_options_override_a_scenario():
     q, _ = pose("urban-cell", {"devices": 100, "active": 50, "snr_db": -70.0})
     assert (q.devices, q.active, q.snr_db, q.distance_m) == (100, 50, -70.0, None)

@@ -23,8 +23,8 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 #: K·m beyond which the combiner looks less hard (``transceiver.multicast.LARGE``), and K/m beyond which it then works
 #: on sets of devices (``WORKING_SET``): each way has a table of its own.
 LIGHT_BEYOND, SETS_BEYOND = 200_000, 20
-#: The table's edges.
-MOST_DEVICES, MOST_ANTENNAS = 65_536, 256
+#: The table's edges, and the devices beyond which it rests on a few drops.
+MOST_DEVICES, MOST_ANTENNAS, WELL_MEASURED = 65_536, 256, 8_192
 
 
 @dataclass(frozen=True)

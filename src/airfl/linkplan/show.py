@@ -11,7 +11,7 @@ from rich.table import Table
 
 from airfl.linkplan.accuracy import Check, shipped
 from airfl.linkplan.answer import Answer
-from airfl.linkplan.law import MOST_ANTENNAS
+from airfl.linkplan.law import MOST_ANTENNAS, WELL_MEASURED
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, power_text
 
@@ -69,6 +69,11 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
         f"At full power the noise alone gives ε = {epsilon_text(free)} (δ = {number(q.delta)}, "
         f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
     )
+    if answer.snr_db is not None and q.active > WELL_MEASURED:
+        said.append(
+            f"With more than {WELL_MEASURED:,} active devices the table of combiners rests on a few drops: free ε may "
+            "be off by a fifth."
+        )
     said.append(_perk_sentence(answer))
     said += _ratio_sentences(answer, check)
     if answer.airtime_s is not None:

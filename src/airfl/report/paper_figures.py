@@ -107,7 +107,7 @@ def _rounds(axes: Sequence[Axes], rows: Rows, loss: str) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     axes[0].get_figure(root=True).legend(handles, labels, fontsize=7.5, loc="outside lower center", ncols=5)  # type: ignore[union-attr]
     losses = sorted(row["loss_mean"] for row in rows)
-    axes[1].set_ylim(0.0, 1.15 * losses[int(0.97 * (len(losses) - 1))])
+    axes[1].set_ylim(0.0, min(1.05 * losses[-1], 2.0 * losses[int(0.97 * (len(losses) - 1))]))
 
 
 def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
