@@ -12,9 +12,10 @@ from torch import nn
 from airfl.devices.chunks import available_bytes, in_chunks
 from airfl.devices.engine import UpdateBlock, choose_engine
 from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_fused import FusedEngine, _width
+from airfl.devices.engine_fused import FusedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.fused_layout import fused_layout
+from airfl.devices.fused_widths import width_for
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
@@ -78,7 +79,7 @@ def together(blocks):
 
 def test_few_widths_are_recorded_and_none_is_too_small():
     for replicas in (1, 2, 7, 450, 3600):
-        widths = [_width(count, replicas) for count in range(1, replicas + 1)]
+        widths = [width_for(count, replicas) for count in range(1, replicas + 1)]
         assert all(count <= width <= max(4, 1.25 * count + 1) for count, width in enumerate(widths, 1))
         assert len(set(widths)) <= 48
         many = [(count, width) for count, width in enumerate(widths, 1) if count > 0.8 * replicas]

@@ -12,6 +12,7 @@ import torch
 from airfl.devices.chunks import available_bytes, in_chunks
 from airfl.devices.engine import UpdateBlock
 from airfl.devices.fused_layout import ConvBlock, Layout, LinearBlock
+from airfl.devices.fused_widths import compact, in_steps_of, power_of_two, width_for
 from airfl.devices.models import ModelSpec
 
 #: How each precision stores activations, and how matrix units read float32.
@@ -80,7 +81,7 @@ class FusedEngine:
         trials, active, steps, batch = batches.shape
         flat = batches.reshape(trials * active, steps, batch)
         counts = (flat >= 0).sum(dim=(1, 2)).clamp(min=1)
-        flat, taken = _compact(flat)
+        flat, taken = compact(flat)
 
         def work(first: int, last: int) -> UpdateBlock:
             here = taken[first:last]
@@ -110,7 +111,7 @@ class FusedEngine:
             if program.key == key and program.replicas * 4 / 5 < present <= program.replicas:
                 return program
         # Who takes part by chance will be a few more in another round.
-        replicas = present if present == len(taken) else _in_steps_of(max(1, _power_of_two(present) // 32), present)
+        replicas = present if present == len(taken) else in_steps_of(max(1, power_of_two(present) // 32), present)
         room = available_bytes(inputs.device) - replicas * self.bytes_per_replica(steps, batch)
         if len(self._programs) >= 4 or (self._programs and room < 0):  # shapes come and go; buffers must not pile up
             for program in self._programs:
@@ -183,7 +184,7 @@ class Program:
             taken, moved, place = taken[order], torch.from_numpy(order).to(trial.device), place.to(trial.device)
             trial, samples = trial[moved], samples[moved]
         still = len(taken) - np.searchsorted(taken[::-1], np.arange(taken.max()), side="right")
-        few = {count: _width(count, self.replicas) for count in set(still.tolist())}
+        few = {count: width_for(count, self.replicas) for count in set(still.tolist())}
         widths = [few[count] for count in still.tolist()]
         for width in sorted(set(widths) - set(self.runs)):  # before the buffers are filled: recording writes to them
             self.runs[width] = self._record(width)
@@ -316,13 +317,13 @@ class Program:
         return fetch
 
     def _sizes(self, layer: LinearBlock) -> dict[str, int]:
-        return {"B": self.batch, "K": layer.inputs, "N": layer.outputs, "BB": max(16, _power_of_two(self.batch))}
+        return {"B": self.batch, "K": layer.inputs, "N": layer.outputs, "BB": max(16, power_of_two(self.batch))}
 
     def _linear_forward(self, layer: LinearBlock, x: torch.Tensor, out: torch.Tensor) -> Launch:
         from airfl.devices import fused_kernels as kernels
 
         tile = dict(self.tiles["linear_forward"])
-        tile["BN"] = max(16, min(tile["BN"], _power_of_two(layer.outputs)))
+        tile["BN"] = max(16, min(tile["BN"], power_of_two(layer.outputs)))
         blocks = -(-layer.outputs // tile["BN"])
         weight, bias = self.local[:, layer.weight :], self.local[:, layer.bias :]
         return self._launch(
@@ -336,8 +337,8 @@ class Program:
         from airfl.devices import fused_kernels as kernels
 
         tile = dict(self.tiles["linear_backward"])
-        tile["BN"] = max(16, min(tile["BN"], _power_of_two(layer.outputs)))
-        tile["BK"] = max(16, min(tile["BK"], _power_of_two(layer.inputs)))
+        tile["BN"] = max(16, min(tile["BN"], power_of_two(layer.outputs)))
+        tile["BK"] = max(16, min(tile["BK"], power_of_two(layer.inputs)))
         blocks = -(-layer.inputs // tile["BK"])
         weight, bias = self.local[:, layer.weight :], self.local[:, layer.bias :]
         return self._launch(
@@ -357,54 +358,19 @@ class Program:
         from airfl.devices import fused_kernels as kernels
 
         tile = dict(self.tiles["head"])
-        tile["BK"] = max(16, min(tile["BK"], _power_of_two(layer.inputs)))
+        tile["BK"] = max(16, min(tile["BK"], power_of_two(layer.inputs)))
         weight, bias = self.local[:, layer.weight :], self.local[:, layer.bias :]
         return self._launch(
             kernels.head, 1, x, weight, bias, self.dim, self.index, self.step, self.steps, self.labels, self.losses,
             x if dx is None else dx, self.rate, **self._sizes(layer), NEED_DX=dx is not None, RELU=dx is not None,
-            BN=max(16, _power_of_two(layer.outputs)), **tile,
+            BN=max(16, power_of_two(layer.outputs)), **tile,
         )  # fmt: skip
-
-
-def _compact(samples: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
-    """Steps without samples put last, [R, steps, batch], and how many are taken, [R].
-
-    A step without samples leaves the model as it is, so leaving it out changes nothing.
-    """
-    filled = (samples >= 0).any(dim=2)
-    if bool((filled[:, 1:] & ~filled[:, :-1]).any()):
-        order = (~filled).to(torch.int8).argsort(dim=1, stable=True)
-        samples = samples.gather(1, order.unsqueeze(2).expand_as(samples))
-    return samples, filled.sum(dim=1).cpu().numpy()
-
-
-def _width(count: int, replicas: int) -> int:
-    """``count`` or a little more, one of few sizes, so that few steps are recorded.
-
-    They are a quarter apart, and closer where nearly all take part, as in rounds where each device tosses a coin.
-    """
-    if count * 5 > replicas * 4:
-        return min(replicas, _in_steps_of(max(1, replicas // 32), count))
-    width = replicas
-    while (smaller := -(-width * 4 // 5)) >= count and smaller < width:
-        width = smaller
-    return width
-
-
-def _in_steps_of(unit: int, count: int) -> int:
-    """The smallest multiple of ``unit`` that is not below ``count``."""
-    return -(-count // unit) * unit
 
 
 def _as_rows(local: torch.Tensor, block: ConvBlock) -> torch.Tensor:
     """The filters inside parameter vectors [R, d], seen as [R, kh, kw, C, N]: the order the kernels use."""
     shape = (len(local), block.filters, block.channels, *block.kernel)
     return local[:, block.weight : block.weight + block.size].view(shape).permute(0, 3, 4, 2, 1)
-
-
-def _power_of_two(value: int) -> int:
-    """The smallest power of two that is not below ``value``."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def _recorded(step: Launch) -> Launch:
