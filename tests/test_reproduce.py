@@ -175,6 +175,7 @@ def test_claims_can_fail():
         (["fig5", "--variant", "mine"], "no variant"),
         (["fig5", "--trials", "0"], "trials"),
         (["fig5", "--executor", "cloud"], "no executor"),
+        (["fig5", "--from-results", "--scale", "smoke"], "leave out --trials and --scale"),
         (["fig5", "--device", "abacus"], "no device named `abacus`; known: auto, cpu, cuda"),
     ],
 )

@@ -367,6 +367,7 @@ def reproduce(
 ) -> None:
     """The paper's figures and claims: data, figures, and a verdict per claim."""
     from airfl import runs
+    from airfl.errors import InputError
     from airfl.report import reproduction
     from airfl.report.console import print_reproduction
     from airfl.study import threads_for
@@ -377,6 +378,8 @@ def reproduce(
         tuple(names or ["all"]), Path(out), scale=scale, trials=trials, threads=threads_for(count), **options
     )
     if from_results:
+        if trials is not None or scale != "full":
+            raise InputError("--from-results redraws what was committed; leave out --trials and --scale")
         outcome = reproduction.show(wish)
     else:
         outcome = reproduction.reproduce(wish, runs.make_executor(executor, count, address, device))
