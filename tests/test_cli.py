@@ -288,6 +288,7 @@ def test_presets(call):
 
 def test_doctor(call):
     code, out, _ = call("doctor", "--json")
+    assert len(json.loads(out)["source"]) == 12
     findings = json.loads(out)
     assert code == 0
     assert findings["versions"]["airfl"] == airfl.__version__

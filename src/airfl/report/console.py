@@ -403,6 +403,7 @@ def print_doctor(findings: Mapping[str, Any]) -> None:
     """What was found, as a table."""
     table = Table(show_header=False, box=box.SIMPLE)
     table.add_row("python", findings["python"])
+    table.add_row("source of airfl", findings["source"])
     for name, found in {**findings["versions"], **findings["extras"]}.items():
         table.add_row(name, found or "not installed (optional)")
     for name, folder in findings["datasets"].items():

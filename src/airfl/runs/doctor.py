@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from airfl.devices import idx
+from airfl.runs.execute import source_sha256
 from airfl.version import __version__
 
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")
@@ -17,12 +18,13 @@ EXTRAS = ("scikit-learn", "cvxpy", "dp-accounting", "mpmath")
 
 
 def examine() -> dict[str, Any]:
-    """Return versions, data sets found (folder or null), devices and threads."""
+    """Return versions, a fingerprint of the code, data sets found (folder or null), devices and threads."""
     folder = idx.locate(idx.FASHION_MNIST)
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "python": platform.python_version(),
         "versions": {"airfl": __version__, **{name: _version(name) for name in PACKAGES}},
+        "source": source_sha256(),
         "extras": {name: _version(name) for name in EXTRAS},
         "datasets": {
             "fashion-mnist": None if folder is None else str(folder),

@@ -190,7 +190,11 @@ def notes_of(plan: Plan, folder: Folder) -> dict[str, Any]:
         "trials": plan.base.system.trials,
         "seed": plan.base.system.seed,
         "loss_mean": f"{'training' if plan.base.engine.train_loss == 'global' else 'test'} images",
-        **{key: first[key] for key in ("airfl", "torch", "device", "engine", "precision", "finished")},
+        **{
+            key: first[key]
+            for key in ("airfl", "source", "torch", "device", "engine", "precision", "finished")
+            if key in first
+        },
     }
 
 
