@@ -170,6 +170,21 @@ def test_a_damaged_part_is_done_again_and_nothing_else(whole, tmp_path, damage, 
     assert (out / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
 
 
+def test_no_flipped_bit_of_a_receipt_goes_unnoticed(tmp_path):
+    out = tmp_path / "study"
+    run(STUDY, out)
+    plan, folder = runs.find_plan(out)
+    batch = plan.batches[0]
+    path, part = folder.receipt(batch), folder.part(batch)
+    written, rows, receipt = path.read_bytes(), part.read_bytes(), folder.finished(batch)
+    for place in range(0, len(written), 11):
+        data = bytearray(written)
+        data[place] ^= 1
+        path.write_bytes(bytes(data))
+        assert folder.finished(batch) in (None, receipt), data[place - 10 : place + 10]
+        part.write_bytes(rows)  # it was put aside
+
+
 def test_a_full_disk_costs_checkpoints_but_not_results_that_are_there(whole, tmp_path, monkeypatch, caplog):
     """Checkpoints that find no room are left out; a part that finds none fails its batch, and --resume mends that."""
 

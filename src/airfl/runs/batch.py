@@ -28,7 +28,9 @@ from airfl.runs.together import Log, groups_of, run_together
 from airfl.simulate import Simulation, open_simulation
 from airfl.study import Batch, Plan
 
-PART_FORMAT = "airfl-part/1"
+PART_FORMAT = "airfl-part/2"
+#: Before receipts had a checksum of their own.
+OLD_FORMAT = "airfl-part/1"
 
 
 class Stopped(Exception):
@@ -63,7 +65,7 @@ class Folder:
             receipt: dict[str, Any] = json.loads(self.receipt(batch).read_text(encoding="utf-8"))
             cells = {(cell["point"], cell["trial"]) for cell in receipt["cells"]}
             whole = cells == set(product(batch.points, batch.trials))
-            sound = whole and receipt["format"] == PART_FORMAT and receipt["sha256"] == _digest(self.part(batch))
+            sound = whole and _is_sound(receipt) and receipt["sha256"] == _digest(self.part(batch))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
@@ -190,7 +192,7 @@ def write_part(
         "provenance": {**provenance_of(first.task.inputs.device, first), "seed": plan.base.system.seed},
         "config_sha256": {point: plan.config(point).sha256() for point in batch.points},
     }
-    write_text(folder.receipt(batch), json.dumps(receipt))
+    write_text(folder.receipt(batch), json.dumps({**receipt, "checksum": _checksum(receipt)}))
 
 
 def part_schema(plan: Plan) -> pa.Schema:
@@ -219,6 +221,18 @@ def _try_checkpoint(folder: Path, step: int, logs: dict[str, Log]) -> None:
         save_checkpoint(folder, step, logs)
     except OSError as error:
         logging.getLogger("airfl").warning("no checkpoint at round %d of %s: %s", step, folder.name, error)
+
+
+def _is_sound(receipt: dict[str, Any]) -> bool:
+    """Whether a receipt is as it was written."""
+    if receipt["format"] == OLD_FORMAT:
+        return "checksum" not in receipt
+    rest = {key: value for key, value in receipt.items() if key != "checksum"}
+    return receipt["format"] == PART_FORMAT and bool(receipt["checksum"] == _checksum(rest))
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:
