@@ -436,7 +436,7 @@ def test_the_shipped_predictions_are_fits_of_committed_results():
     for points, size in ((linear, 7_850), (small, 29_994)):
         model, shipped = accuracy.fit(points, ""), accuracy.SHIPPED[size]
         assert (shipped.scale, shipped.power) == pytest.approx((model.scale, model.power), rel=0.05)
-        assert accuracy.check(shipped, points).median_error < 0.01
+        assert accuracy.check(shipped, points).median_error < 0.02
 
 
 def test_sizes_in_between_have_predictions_in_between():
