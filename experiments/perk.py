@@ -39,7 +39,7 @@ IMAGES = {50: (1200, 1000), 200: (300, 250), 1000: (60, 50), 6000: (10, 8), 60_0
 #: the domain that θ stays in, if any.
 CANDIDATES: tuple[dict[str, Any], ...] = tuple(
     {"step": step, "diameter": diameter}
-    for step, diameter in ((0.05, None), (0.15, None), (0.5, 36.0), (1.0, 36.0), (2.0, 48.0), (4.0, None))
+    for step, diameter in ((0.02, None), (0.05, None), (0.15, None), (0.5, 36.0), (1.0, 36.0), (2.0, 48.0))
 )
 LOCAL_RATE = 0.05
 
