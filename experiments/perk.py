@@ -212,7 +212,8 @@ def main() -> None:
         chosen = tune(name, part, studies, arguments.device, candidates)
         found, provenance = measure(name, part, studies, arguments.device, chosen)
         rows += found
-        notes[name] = {"provenance": provenance, "chosen": [[n, str(e), c] for (n, e), c in chosen.items()]}
+        part_of = f"{name}, {arguments.devices} devices" if arguments.devices else name
+        notes[part_of] = {"provenance": provenance, "chosen": [[n, str(e), c] for (n, e), c in chosen.items()]}
     merge_json(out / "perk.json", notes)
     draw_perk(merge_csv(out / "perk.csv", rows, ("model", "devices")), out)
 

@@ -480,9 +480,7 @@ def plan(
     }
     answer = linkplan.plan(scenario, given, solve_for, tolerate)
     title = "plan" if scenario is None else Path(scenario).stem
-    study = accuracy.find_study()
-    measured = [] if study is None else accuracy.read_measured(study)
-    check = accuracy.cross_check(measured) if measured else None
+    check = accuracy.study_check()
     folder = None
     if out is not None:
         from airfl.report.phase import draw_plan

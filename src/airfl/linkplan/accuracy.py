@@ -149,6 +149,13 @@ def cross_check(points: Sequence[Measured]) -> Check:
     return _judged(points, [models[p.model, p.devices] for p in points])
 
 
+def study_check() -> Check | None:
+    """``cross_check`` on the study that is found; None where there is none, or none with accuracies."""
+    study = find_study()
+    points = [] if study is None else read_measured(study)
+    return cross_check(points) if points else None
+
+
 def _judged(points: Sequence[Measured], models: Sequence[CostModel]) -> Check:
     if not points:
         raise InputError("there is nothing to check the prediction against")

@@ -190,7 +190,7 @@ def write_part(
         "cells": cells,
         "seconds": seconds,
         "provenance": {**provenance_of(first.task.inputs.device, first), "seed": plan.base.system.seed},
-        "config_sha256": {point: plan.config(point).sha256() for point in batch.points},
+        "config_sha256": {str(point): plan.config(point).sha256() for point in batch.points},
     }
     write_text(folder.receipt(batch), json.dumps({**receipt, "checksum": _checksum(receipt)}))
 
@@ -232,7 +232,7 @@ def _is_sound(receipt: dict[str, Any]) -> bool:
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

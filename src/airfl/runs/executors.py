@@ -19,6 +19,7 @@ from airfl.errors import InputError
 from airfl.runs.batch import Folder, Stopped, run_batch
 from airfl.runs.execute import pick_device
 from airfl.study import Batch, Plan
+from airfl.threads import torch_threads
 
 #: How often a batch is given out when its workers die.
 TRIES = 3
@@ -115,8 +116,6 @@ class InProcess:
 
     def run(self, job: Job) -> None:
         """See ``Executor.run``."""
-        from airfl.threads import torch_threads
-
         with torch_threads(job.plan.threads):
             for batch in job.batches:
                 if job.stop():
