@@ -186,7 +186,8 @@ def _along(axes: Axes, rows: Rows, column: str, unit: float, label: str, log: bo
     for variant, own in _by_variant(rows, "airfl-dp").items():
         own.sort(key=lambda row: row[column])
         budget = own[0]["epsilon_tilde"]
-        title = f"AirFL-DP at ε̃ = {budget:g}, {_VARIANT_TITLE[variant]}"
+        alone = ", one trial" if all(row["trials"] == 1 for row in own) else ""
+        title = f"AirFL-DP at ε̃ = {budget:g}, {_VARIANT_TITLE[variant]}{alone}"
         _band(axes, [unit * row[column] for row in own], own, title, variant)
     if log:
         values = sorted({unit * row[column] for row in rows})
@@ -215,4 +216,5 @@ def _band(
 
 def _percent(axes: Axes) -> None:
     axes.set_ylabel("test accuracy")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1))
