@@ -143,5 +143,5 @@ def test_both_ways_to_sum_clip_alike():
     assert torch.equal(block.updates, clipped)
     expected = torch.stack([gains[row, slot[trial == row]] @ clipped[trial == row] for row in (0, 1)])
     for way in (_by_product, _by_scattering):
-        assert torch.allclose(way(block, gains), expected, rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(_by_product(replace(block, factors=None), gains), expected, atol=0.1)
+        assert torch.allclose(way(block, trained, gains), expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(_by_product(replace(block, factors=None), trained, gains), expected, atol=0.1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import airfl
 from airfl.air import EquivalentUplink, SignalUplink
-from airfl.devices.engine import UpdateBlock
+from airfl.devices.updates import UpdateBlock
 from airfl.privacy import make_accountant
 from airfl.transceiver import visibility
 from tests.test_participation import plan_of, simulation_of

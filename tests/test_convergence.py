@@ -19,7 +19,7 @@ import airfl
 from airfl import ConvergenceBound
 from airfl.air import Reception
 from airfl.devices import clip, load_samples, open_task
-from airfl.devices.engine import UpdateBlock
+from airfl.devices.updates import UpdateBlock
 from airfl.report.convergence_figure import GradientTrace, draw_convergence, running_mean
 from airfl.simulate import open_simulation
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from airfl.devices.chunks import available_bytes, in_chunks
-from airfl.devices.engine import UpdateBlock, choose_engine
+from airfl.devices.engine import choose_engine
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_fused import FusedEngine
 from airfl.devices.engine_loop import LoopEngine
@@ -18,6 +18,7 @@ from airfl.devices.fused_layout import fused_layout
 from airfl.devices.fused_widths import width_for
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.precision import resolve_precision
+from airfl.devices.updates import UpdateBlock
 from airfl.errors import InputError
 
 SHAPE = (1, 12, 12)

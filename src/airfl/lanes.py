@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,17 @@ class Lane:
     first: int
     last: int
     owners: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """One beyond the place of the last of them."""
+        return self.place + self.last - self.first
+
+
+def met_by(lanes: Sequence[Lane], first: int, last: int) -> Sequence[Lane]:
+    """Those of some lanes, in the order of their places, that have places from ``first`` to ``last``."""
+    places = [lane.place for lane in lanes]
+    return lanes[bisect_right(places, first) - 1 : bisect_right(places, last)]
 
 
 def shared_lanes(models: Sequence[torch.Tensor]) -> list[Lane]:

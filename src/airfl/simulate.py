@@ -18,7 +18,7 @@ from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip_factors
 from airfl.errors import DivergedError, InputError
-from airfl.lanes import shared_lanes
+from airfl.lanes import met_by, shared_lanes
 from airfl.planning import RadioPlan, plan_rounds
 from airfl.privacy import Ledger
 from airfl.schemes import SCHEMES, Scheme
@@ -170,8 +170,8 @@ def advance_together(
     models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])
     batches = task.batches(t, active)[[row for lane in lanes for row in range(lane.first, lane.last)]]
     for block in first.engine.train(models, batches, task.inputs, task.labels, first.config.learning.learning_rate):
-        for lane in lanes:
-            part = block.rows(lane.place, lane.place + lane.last - lane.first, lane.first - lane.place)
+        for lane in met_by(lanes, *block.trial[[0, -1]].tolist()):
+            part = block.rows(lane.place, lane.end, lane.first - lane.place)
             if part is None:
                 continue
             trained = part if intervene is None else intervene(part)

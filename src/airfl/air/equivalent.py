@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from airfl.air.uplink import Reception, Uplink
-from airfl.devices.engine import UpdateBlock
 from airfl.devices.precision import tf32_allowed
+from airfl.devices.updates import Spanned, UpdateBlock
 from airfl.randomness import normal_like, stream
 from airfl.threads import in_threads
 
@@ -67,19 +67,26 @@ class EquivalentReceiver:
 
 def _sums(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
     """Σ g_i Δ̄_i over the block's replicas of each trial, [trials, d]; added up in the same order every time."""
+    if isinstance(block.trained, Spanned):
+        total = block.trained.sum(_weights(block, gains))
+        return total.new_zeros(len(gains), len(total)).index_copy_(0, block.trial[:1], total.unsqueeze(0))
     # Scattered additions on a GPU come in any order; a small matrix product does not.
-    return _by_product(block, gains) if block.trained.is_cuda else _by_scattering(block, gains)
+    return (_by_product if block.trained.is_cuda else _by_scattering)(block, block.trained, gains)
 
 
-def _by_product(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
+def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
     weights = gains[block.trial, block.slot]
-    weights = weights if block.factors is None else weights * block.factors
+    return weights if block.factors is None else weights * block.factors
+
+
+def _by_product(block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
+    weights = _weights(block, gains)
     mix = torch.zeros(len(gains), len(weights), device=weights.device)
     mix[block.trial, torch.arange(len(weights), device=mix.device)] = weights
     with tf32_allowed(False):  # the clip norm holds to a millionth
-        return mix @ block.trained
+        return mix @ trained
 
 
-def _by_scattering(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
-    sums = torch.zeros(len(gains), block.trained.shape[1])
+def _by_scattering(block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
+    sums = torch.zeros(len(gains), trained.shape[1])
     return sums.index_add_(0, block.trial, gains[block.trial, block.slot].unsqueeze(1) * block.updates)

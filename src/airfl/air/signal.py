@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from airfl.air.uplink import Reception, Uplink
-from airfl.devices.engine import UpdateBlock
+from airfl.devices.updates import UpdateBlock
 from airfl.randomness import Purpose, complex_normal, stream
 
 #: Symbols whose noise is drawn from one keyed stream; fixed, so that the draw does not depend on the chunk size.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from airfl.devices.engine import UpdateBlock
+from airfl.devices.updates import UpdateBlock
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from airfl.devices.clipping import clip, clip_factors
 from airfl.devices.datasets import Dataset, load_dataset
-from airfl.devices.engine import Engine, UpdateBlock, choose_engine
+from airfl.devices.engine import Engine, choose_engine
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.task import Samples, Task, load_samples, open_task
+from airfl.devices.updates import UpdateBlock
 
 __all__ = [
     "Dataset",

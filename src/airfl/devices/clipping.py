@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from airfl.devices.updates import Spanned
+
 BLOCK = 1024
 
 
@@ -13,15 +15,15 @@ def clip(updates: torch.Tensor, clip_norm: float) -> tuple[torch.Tensor, torch.T
     return updates * factors.unsqueeze(-1), norms
 
 
-def clip_factors(updates: torch.Tensor, clip_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """min(1, c′/‖Δ‖) for each row of updates [B, d], in their precision, and the norms, [B].
+def clip_factors(updates: torch.Tensor | Spanned, clip_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """min(1, c′/‖Δ‖) for each of the updates, in float32, and the norms, [B].
 
     c′ = c·(1 − 1e-6): the millionth covers what float32 loses when the row is scaled and what the radio's unit gain is
     off by, so that ‖gain · Δ̄‖ ≤ c holds after rounding too.
     """
     limit = clip_norm * (1.0 - 1e-6)
-    norms = row_norms(updates)
-    return torch.clamp(limit / norms, max=1.0).to(updates.dtype), norms
+    norms = updates.norms if isinstance(updates, Spanned) else row_norms(updates)
+    return torch.clamp(limit / norms, max=1.0).float(), norms
 
 
 def row_norms(rows: torch.Tensor) -> torch.Tensor:

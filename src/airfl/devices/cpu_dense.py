@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from airfl.devices.engine import UpdateBlock
 from airfl.devices.models import ModelSpec
 from airfl.devices.on_threads import train_on_threads
 from airfl.devices.replicated import Parameters, chain, replicated
+from airfl.devices.updates import UpdateBlock
 
 #: Bytes of parameters and samples of the replicas on one thread: they should stay in the caches.
 GROUP_BYTES = 4 * 2**20

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,46 +16,10 @@ import torch
 from airfl.config import Config
 from airfl.devices.models import ModelSpec
 from airfl.devices.precision import resolve_precision
+from airfl.devices.updates import UpdateBlock
 from airfl.errors import InputError
 
 log = logging.getLogger("airfl")
-
-
-@dataclass(frozen=True)
-class UpdateBlock:
-    """Updates of some replicas.
-
-    Attributes:
-        trial: row of the broadcast model each update belongs to, [B], int64.
-        slot: position among the active devices of that trial, [B], int64.
-        trained: Δ as it was trained, [B, d], float32.
-        losses: mean loss over the samples of the local steps, [B].
-        factors: what clipping leaves of each update, [B]; None: all of it. Kept apart, so that no clipped copy is made
-            where only a sum is wanted.
-    """
-
-    trial: torch.Tensor
-    slot: torch.Tensor
-    trained: torch.Tensor
-    losses: torch.Tensor
-    factors: torch.Tensor | None = None
-
-    @property
-    def updates(self) -> torch.Tensor:
-        """Δ̄, the updates after clipping, [B, d]."""
-        return self.trained if self.factors is None else self.trained * self.factors.unsqueeze(-1)
-
-    def rows(self, first: int, last: int, shift: int) -> UpdateBlock | None:
-        """The updates of the broadcast rows ``first`` to ``last`` − 1, renumbered by ``shift``; None if there are none.
-
-        Replicas come in the order of their rows, so the part is a view.
-        """
-        low, high = torch.searchsorted(self.trial.contiguous(), self.trial.new_tensor([first, last])).tolist()
-        part = slice(low, high)
-        if low == high:
-            return None
-        factors = None if self.factors is None else self.factors[part]
-        return UpdateBlock(self.trial[part] + shift, self.slot[part], self.trained[part], self.losses[part], factors)
 
 
 class Engine(Protocol):

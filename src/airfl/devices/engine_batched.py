@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from torch.func import functional_call, vmap
 
 from airfl.devices.chunks import available_bytes, in_chunks
-from airfl.devices.cpu_dense import dense_layers, train_dense
-from airfl.devices.engine import UpdateBlock
+from airfl.devices.cpu_dense import Layers, dense_layers, train_dense
+from airfl.devices.cpu_span import SpanTrainer, single_layer
 from airfl.devices.models import ModelSpec
 from airfl.devices.precision import tf32_allowed
 from airfl.devices.replicated import Forward, Parameters, replicated
+from airfl.devices.updates import UpdateBlock
 
 #: Replicas that are tried first, to see what one takes.
 PROBE = 4
@@ -34,7 +35,8 @@ class BatchedEngine:
 
     Replicas do not meet, so the gradient of the sum of their losses is every replica's own gradient. Chains of known
     layers run as batched matrix products; any other module goes through ``vmap``. Empty places in a batch get weight
-    zero. On a CPU chains of linear layers have their passes written out, and threads share the replicas.
+    zero. On a CPU chains of linear layers have their passes written out, and threads share the replicas; where devices
+    with few samples train a single linear layer, none gets a model of its own.
 
     Attributes:
         chunk: replicas worked on at a time; default: what fits half of the free memory, by a measured trial.
@@ -46,7 +48,7 @@ class BatchedEngine:
     precision: str = "float32"
     compiled: bool = False
     name: str = "batched"
-    _cache: dict[str, Gradients | int] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[str, Gradients | int | SpanTrainer] = field(default_factory=dict, repr=False, compare=False)
 
     def train(
         self,
@@ -61,7 +63,9 @@ class BatchedEngine:
         dense = dense_layers(self.spec.module, inputs.shape[1:])
         if dense is not None and models.device.type == "cpu" and self.precision == "float32":
             data = models, batches, inputs, labels
-            yield from train_dense(self.spec, dense, *data, learning_rate, self.chunk)
+            trainer = self._spans(dense)
+            spanned = None if trainer is None else trainer.train(*data, learning_rate)
+            yield from spanned or train_dense(self.spec, dense, *data, learning_rate, self.chunk)
             return
         flat = batches.reshape(trials * active, steps, batch)
 
@@ -73,6 +77,15 @@ class BatchedEngine:
 
         size = self.chunk or self._measured(models, flat, inputs, labels, learning_rate)
         yield from in_chunks(trials * active, size, work)
+
+    def _spans(self, layers: Layers) -> SpanTrainer | None:
+        """What trains a single linear layer; kept, as it remembers samples."""
+        layer = single_layer(layers)
+        if layer is None:
+            return None
+        found = self._cache.setdefault("spans", SpanTrainer(layer))
+        assert isinstance(found, SpanTrainer)
+        return found
 
     def forward(self) -> Forward:
         """Scores [B, b, classes] of replicas with their own parameters [B, *shape] on their own samples."""
@@ -104,7 +117,7 @@ class BatchedEngine:
         if "gradients" not in self._cache:
             self._cache["gradients"] = torch.compile(gradients, dynamic=False) if self.compiled else gradients
         found = self._cache["gradients"]
-        assert not isinstance(found, int)
+        assert not isinstance(found, int | SpanTrainer)
         return found
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[object]:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from airfl.devices.chunks import available_bytes, in_chunks
-from airfl.devices.engine import UpdateBlock
 from airfl.devices.fused_layout import ConvBlock, Layout, LinearBlock
 from airfl.devices.fused_widths import compact, in_steps_of, power_of_two, width_for
 from airfl.devices.models import ModelSpec
+from airfl.devices.updates import UpdateBlock
 
 #: How each precision stores activations, and how matrix units read float32.
 PRECISIONS: dict[str, tuple[torch.dtype, str]] = {

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from airfl.devices.engine import UpdateBlock
 from airfl.devices.models import ModelSpec
+from airfl.devices.updates import UpdateBlock
 
 #: Replicas collected before a block is handed on.
 BLOCK = 16

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from airfl.devices.cpu_chain import build_chain
-from airfl.devices.engine import UpdateBlock
 from airfl.devices.models import ModelSpec
 from airfl.devices.on_threads import train_on_threads
 from airfl.devices.replicated import Parameters
+from airfl.devices.updates import UpdateBlock
 
 #: Local steps whose samples are gathered at a time.
 STEPS = 16

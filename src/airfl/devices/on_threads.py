@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import torch
 
-from airfl.devices.engine import UpdateBlock
+from airfl.devices.updates import UpdateBlock
 from airfl.threads import torch_threads
 
 #: Bytes of updates in a block. Memory of this size is used again by the allocator; larger pieces are mapped afresh.

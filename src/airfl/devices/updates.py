@@ -1,0 +1,89 @@
+"""Updates as engines hand them on, and the two forms they come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+#: Samples in one matrix product: they stay in the caches. Fixed, so that bits do not depend on the number of threads.
+TILE = 1024
+
+
+@dataclass(frozen=True)
+class Spanned:
+    """Updates of one linear layer, Δ = Σ_j a_j ⊗ (x_j, 1) over a device's samples, without a vector [d] for each.
+
+    Attributes:
+        coefficients: a, [C, B, S], float32; zero where a device has fewer than S samples.
+        samples: x, [B, S, F], float32.
+        norms: ‖Δ‖, no less than what is left of it when coefficients are scaled in float32, [B], float64.
+        bias: whether the layer has one; it comes after the weights [C, F].
+    """
+
+    coefficients: torch.Tensor
+    samples: torch.Tensor
+    norms: torch.Tensor
+    bias: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.coefficients.device
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, part: slice) -> Spanned:
+        return Spanned(self.coefficients[:, part], self.samples[part], self.norms[part], self.bias)
+
+    def dense(self) -> torch.Tensor:
+        """The updates themselves, [B, d]; rounded to float32 once."""
+        a = self.coefficients.double().transpose(0, 1)
+        weights = torch.bmm(a, self.samples.double()).flatten(1)
+        return (torch.cat([weights, a.sum(dim=2)], dim=1) if self.bias else weights).float()
+
+    def sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Σ_i weights_i Δ_i, [d]."""
+        a = (self.coefficients * weights.unsqueeze(1)).flatten(1)
+        parts = zip(a.split(TILE, dim=1), self.samples.flatten(0, 1).split(TILE), strict=True)
+        total = torch.stack([part @ x for part, x in parts]).sum(dim=0).flatten()
+        return torch.cat([total, a.sum(dim=1)]) if self.bias else total
+
+
+@dataclass(frozen=True)
+class UpdateBlock:
+    """Updates of some replicas.
+
+    Attributes:
+        trial: row of the broadcast model each update belongs to, [B], int64.
+        slot: position among the active devices of that trial, [B], int64.
+        trained: Δ as it was trained, [B, d], float32; in spanned form those of one trial only.
+        losses: mean loss over the samples of the local steps, [B].
+        factors: what clipping leaves of each update, [B]; None: all of it. Kept apart, so that no clipped copy is made
+            where only a sum is wanted.
+    """
+
+    trial: torch.Tensor
+    slot: torch.Tensor
+    trained: torch.Tensor | Spanned
+    losses: torch.Tensor
+    factors: torch.Tensor | None = None
+
+    @property
+    def updates(self) -> torch.Tensor:
+        """Δ̄, the updates after clipping, [B, d]."""
+        trained = self.trained.dense() if isinstance(self.trained, Spanned) else self.trained
+        return trained if self.factors is None else trained * self.factors.unsqueeze(-1)
+
+    def rows(self, first: int, last: int, shift: int) -> UpdateBlock | None:
+        """The updates of the broadcast rows ``first`` to ``last`` − 1, renumbered by ``shift``; None if there are none.
+
+        Replicas come in the order of their rows, so the part is a view.
+        """
+        low, high = torch.searchsorted(self.trial.contiguous(), self.trial.new_tensor([first, last])).tolist()
+        part = slice(low, high)
+        if low == high:
+            return None
+        factors = None if self.factors is None else self.factors[part]
+        return UpdateBlock(self.trial[part] + shift, self.slot[part], self.trained[part], self.losses[part], factors)
