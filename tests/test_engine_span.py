@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from airfl.devices import build_model, clip_factors
-from airfl.devices.cpu_span import MOST, SpanTrainer, shards_of
+from airfl.devices.cpu_span import MOST, SpanTrainer, shards_of, worth_it
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.updates import Spanned, UpdateBlock
@@ -30,7 +30,9 @@ def problem(name="softmax", trials=3, active=7, steps=4, batch=6, samples=300):
     spec = build_model(name, (1, 8, 8), 10)
     inputs = torch.randn(samples, 1, 8, 8, generator=generator)
     labels = torch.randint(10, (samples,), generator=generator)
-    batches = torch.randint(-1, samples, (trials, active, steps, batch), generator=generator)
+    own = torch.randint(samples, (trials, active, 1, 10), generator=generator).expand(-1, -1, steps, -1)
+    batches = own.gather(3, torch.randint(10, (trials, active, steps, batch), generator=generator))
+    batches[torch.rand(batches.shape, generator=generator) < 0.1] = -1
     batches[1] = batches[0]  # two models, the same devices
     batches[2, 3] = -1  # a device without samples
     batches[2, 4] = 5  # the same sample in every place
@@ -78,6 +80,7 @@ def test_what_is_sent_of_a_clipped_spanned_update_stays_below_the_clip_norm(seed
     inputs = scale * (alike * shared + (1 - alike) * torch.randn(50, 1, 1, 64, generator=generator))
     labels = torch.randint(10, (50,), generator=generator)
     batches = torch.stack([torch.randperm(50, generator=generator)[:size] for _ in range(5)]).view(1, 5, 1, size)
+    batches = batches.expand(1, 5, 2, size)
     spec = build_model("softmax", (1, 1, 64), 10)
     models = spec.initial(seed).unsqueeze(0)
     limit = 1.0
@@ -92,6 +95,14 @@ def test_what_is_sent_of_a_clipped_spanned_update_stays_below_the_clip_norm(seed
         exact = torch.linalg.vector_norm(torch.einsum("cbs,bsf->bcf", spanned.coefficients.double(), x), dim=(1, 2))
         assert bool((norms >= exact).all())
         assert torch.allclose(norms, exact, rtol=1e-3 if alike > 0.9 else 1e-5)
+
+
+def test_inner_products_pay_where_samples_or_models_share_them():
+    assert worth_it(10, 20, rows=1)  # ten images, twice
+    assert worth_it(1, 2, rows=1)
+    assert not worth_it(50, 50, rows=1)  # every sample once, for one model
+    assert worth_it(50, 50, rows=10)
+    assert not worth_it(MOST + 1, 10 * MOST, rows=100)
 
 
 def test_devices_with_many_samples_get_a_model_of_their_own():
@@ -143,7 +154,7 @@ def test_inner_products_that_are_kept_are_bounded(monkeypatch):
     _, models, _, inputs, labels = problem()
     trainer = SpanTrainer(nn.Linear(64, 10))
     for start in range(6):
-        batches = torch.arange(start, start + 7 * 6).view(1, 7, 1, 6)
+        batches = torch.arange(start, start + 7 * 6).view(1, 7, 1, 6).expand(1, 7, 2, 6)
         blocks = trainer.train(models[:1], batches, inputs, labels, 0.1)
         assert blocks is not None
         assert all(isinstance(block, UpdateBlock) for block in blocks)

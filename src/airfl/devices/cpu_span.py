@@ -19,7 +19,7 @@ from airfl.devices.cpu_dense import Layers
 from airfl.devices.updates import TILE, Spanned, UpdateBlock
 from airfl.threads import torch_threads
 
-#: Samples of a device up to which inner products are cheaper than a model of its own.
+#: Samples of a device beyond which its inner products are too many.
 MOST = 64
 #: Samples of the devices that a thread works on at a time.
 BLOCK = 4 * TILE
@@ -64,6 +64,15 @@ def shards_of(batches: torch.Tensor) -> Shards:
     return Shards(samples, torch.zeros(active, steps, size).scatter_add_(2, places, shares), counts)
 
 
+def worth_it(size: int, places: int, rows: int) -> bool:
+    """Whether inner products of ``size`` samples pay, for a round with so many places in steps, and so many models.
+
+    Where samples come twice in a round, devices use all they have, and inner products are computed once for all rounds.
+    Else the models that share them have to make up for it; the break-even was measured.
+    """
+    return size <= MOST and (places > size or rows * places >= size * (2.0 + size / 16.0))
+
+
 class SpanTrainer:
     """Trains devices with few samples, and remembers the inner products of samples that come again."""
 
@@ -74,14 +83,15 @@ class SpanTrainer:
     def train(
         self, models: torch.Tensor, batches: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor, rate: float
     ) -> Iterator[UpdateBlock] | None:
-        """See ``Engine.train``; None if some device has too many samples."""
+        """See ``Engine.train``; None where a model for every device is faster."""
         if len(batches[0, 0].unique()) > MOST:  # seen without looking at all
             return None
         alike: dict[bytes, list[int]] = {}
         for row, own in enumerate(batches):
             alike.setdefault(own.numpy().tobytes(), []).append(row)
         groups = [(shards_of(batches[rows[0]]), rows) for rows in alike.values()]
-        if max(shards.samples.shape[1] for shards, _ in groups) > MOST:
+        places = batches.shape[2] * batches.shape[3]
+        if not all(worth_it(shards.samples.shape[1], places, len(rows)) for shards, rows in groups):
             return None
         return self._blocks(groups, models, inputs.flatten(1), labels, rate)
 

@@ -107,13 +107,16 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     ]
     points = 100.0 * answer.accuracy_cost
     cost = f"{points:.1f}" if points >= 0.05 else "less than 0.1"
-    tested = (
-        f"on {check.points} measured accuracies ({', '.join(check.models)}), each predicted from other numbers of "
-        "devices, its error is "
-        f"{100 * check.median_error:.1f} points in the median and {100 * check.largest_error:.1f} at worst"
-        if check is not None
-        else "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
-    )
+    tested = "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
+    if check is not None:
+        errors = [
+            f"{100 * middle:.1f} points in the median and {100 * largest:.1f} at worst for {name}"
+            for name, (middle, largest) in check.by_model.items()
+        ]
+        tested = (
+            f"on {check.points} measured accuracies, each predicted from other numbers of devices, its error is "
+            + ", ".join(errors)
+        )
     said.append(f"Predicted cost: {cost} points of accuracy (fitted on {shipped(q.parameters).source}; {tested}).")
     assert answer.tolerated is not None
     where = " (where the prediction costs one point)" if answer.is_default_ratio else ""
