@@ -14,13 +14,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import tomli_w
+import torch
 
-from airfl import runs
+from airfl import designing, runs
 from airfl.errors import InputError
 from airfl.runs import batch as batches
 from airfl.runs import checkpoint
 from airfl.runs.batch import Folder, Stopped, run_batch
 from airfl.runs.executors import InProcess, Processes, Settings
+from airfl.simulate import open_simulation
 from airfl.study import make_plan, make_study
 
 STUDY = {
@@ -90,6 +92,28 @@ def test_a_cell_is_what_a_run_of_its_own_gives(whole):
     rows = pq.read_table(whole / "results.parquet").to_pylist()
     mine = [r for r in rows if r["point"] == 1 and r["scheme"] == "airfl-dp" and r["round"] == 6]
     assert [row["accuracy"] for row in mine] == pytest.approx([record.accuracy for record in alone], abs=1e-6)
+
+
+def test_powers_and_clips_share_channels_and_combiners(monkeypatch):
+    grid = {
+        "channel.power_w": [1e-9, 1e-3],
+        "learning.clip_norm": [1.0, 2.0],
+        "channel.cell_radius_m": [500.0, 900.0],
+    }
+    plan = make_plan(make_study({**STUDY, "grid": grid, "rows_per_batch": 100}), 1)
+    designed, honest = [], designing._join_chunks
+    monkeypatch.setattr(designing, "_join_chunks", lambda *asked: designed.append(asked) or honest(*asked))
+    (whole_batch,) = plan.batches
+    simulations = batches.open_batch(plan, whole_batch, "cpu")
+    assert len(designed) == 2  # one for each radius
+    for key, simulation in simulations.items():
+        config = plan.config(int(key.split("/")[0]))
+        assert simulation.plan.link.config.channel.power_w == config.channel.power_w
+        assert simulation.plan.clip_norm == config.learning.clip_norm
+        alone = open_simulation(simulation.config, simulation.scheme.name, simulation.task)
+        assert torch.equal(simulation.plan.noise_var, alone.plan.noise_var)
+        ours, theirs = (some.plan.reception(1)[0] for some in (simulation, alone))
+        assert torch.equal(ours.gains, theirs.gains)
 
 
 def test_stopping_after_any_round_changes_no_bit(whole, tmp_path):

@@ -25,7 +25,8 @@ class Link:
         noise_power: σ², the whole complex power per antenna, watts.
         participation_keys: what the draws of active devices are keyed with; default the trials. An audit repeats one
             trial with new draws.
-        designs: combiners that were found for this link; the schemes of a run share them.
+        designs: combiners that were found for this link; the schemes of a run share them, and so do copies of the link
+            with another power.
     """
 
     config: Config
@@ -37,8 +38,8 @@ class Link:
     _roots: tuple[np.ndarray | None, np.ndarray | None] = field(repr=False)
     _trace: np.ndarray | None = field(repr=False)
     participation_keys: tuple[int, ...] | None = None
-    designs: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _last: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+    designs: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    _last: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def weakest_path_gain(self, index: int) -> float:
         """Λ_min, what the paper's worst-case SNR P·Λ_min/σ² refers to: the path gain at the cell edge.

@@ -8,7 +8,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -141,12 +141,14 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     links: dict[str, Link] = {}
     simulations = {}
     for point, config in configs.items():
-        clip = (config.learning.clip_norm, config.learning.clip_factor)
-        key = repr((config.channel, config.scheme.model_copy(update={"names": ()}), clip))
+        # Channels and combiners do not depend on the power: what differs in nothing else shares them.
+        drawn = config.channel.model_copy(update={"power_w": 1.0})
+        key = repr((drawn, config.scheme.model_copy(update={"names": ()})))
         if key not in links:
             links[key] = open_link(config, batch.trials)
+        link = replace(links[key], config=config)
         for scheme in config.scheme.names:
-            simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, links[key])
+            simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, link)
     return simulations
 
 
