@@ -143,5 +143,8 @@ def test_both_ways_to_sum_clip_alike():
     assert torch.equal(block.updates, clipped)
     expected = torch.stack([gains[row, slot[trial == row]] @ clipped[trial == row] for row in (0, 1)])
     for way in (_by_product, _by_scattering):
-        assert torch.allclose(way(block, trained, gains), expected, rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(_by_product(replace(block, factors=None), trained, gains), expected, atol=0.1)
+        total = torch.ones(2, 50)
+        way(total, block, trained, gains)
+        assert torch.allclose(total, 1.0 + expected, rtol=1e-5, atol=1e-5)
+        way(total, replace(block, factors=None), trained, gains)
+        assert not torch.allclose(total, 1.0 + 2.0 * expected, atol=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from airfl.air import EquivalentUplink, Reception, SignalUplink
 from airfl.devices import build_model, clip_factors
-from airfl.devices.cpu_span import MOST, SpanTrainer, shards_of, worth_it
+from airfl.devices.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
-from airfl.devices.updates import Spanned, UpdateBlock
+from airfl.devices.updates import Spanned
 from airfl.lanes import Lane, met_by
 from airfl.threads import torch_threads
 from tests.test_models_and_engines import gather
@@ -39,23 +41,35 @@ def problem(name="softmax", trials=3, active=7, steps=4, batch=6, samples=300):
     return spec, torch.stack([spec.initial(seed) for seed in range(trials)]), batches, inputs, labels
 
 
+def spanned(spec, models, batches, inputs, labels, rate, trainer=None):
+    """The blocks in spanned form, whether they pay or not."""
+    trainer = trainer or SpanTrainer(spec.module[1], comes_again=True)
+    return trainer.blocks(groups_of(batches), models, inputs, labels, rate)
+
+
 @pytest.mark.parametrize("name", ["softmax", "tests.test_engine_span:no_bias"])
 def test_spanned_updates_are_those_of_the_loop(name):
     spec, *data = problem(name)
-    blocks = list(BatchedEngine(spec).train(*data, 0.3))
-    assert all(isinstance(block.trained, Spanned) for block in blocks)
+    blocks = list(spanned(spec, *data, 0.3))
     for block in blocks:
+        assert isinstance(block.trained, Spanned)
         assert len(block.trial.unique()) == 1
         assert block.updates.shape == (len(block.trained), spec.dim)
     updates, losses = gather(blocks, 3, 7, spec.dim)
     expected, expected_losses = gather(LoopEngine(spec).train(*data, 0.3), 3, 7, spec.dim)
     assert torch.allclose(updates, expected, atol=2e-5)
     assert torch.allclose(losses, expected_losses, atol=1e-5)
+    assert float(updates[2, 3].abs().max()) == 0.0  # the device without samples
+    assert (
+        not gather(spanned(spec, torch.full_like(data[0], torch.nan), *data[1:], 0.3), 3, 7, spec.dim)[0]
+        .isfinite()
+        .all()
+    )
 
 
 def test_sums_and_parts_of_spanned_updates():
     spec, *data = problem()
-    for block in BatchedEngine(spec).train(*data, 0.3):
+    for block in spanned(spec, *data, 0.3):
         dense, weights = block.updates.double(), torch.linspace(-1, 2, len(block.slot))
         assert isinstance(block.trained, Spanned)
         assert torch.allclose(block.trained.sum(weights).double(), weights.double() @ dense, atol=1e-4)
@@ -71,70 +85,149 @@ def test_sums_and_parts_of_spanned_updates():
         assert torch.equal(half.updates, block.updates * 0.5)
 
 
+@pytest.mark.parametrize("kind", [EquivalentUplink, SignalUplink])
+def test_both_uplinks_receive_spanned_updates(kind):
+    spec, *data = problem()
+    gains = torch.rand(3, 7, generator=torch.Generator().manual_seed(4)).to(torch.complex128)
+    ones = torch.ones(3, 1, dtype=torch.complex128)
+    reception = Reception(0, gains, torch.zeros(3).double(), 0.0, gains.unsqueeze(2), torch.ones_like(gains), ones)
+    factors = torch.rand(7, generator=torch.Generator().manual_seed(5))
+    blocks = [replace(block, factors=factors[block.slot]) for block in spanned(spec, *data, 0.3)]
+    received = kind(1, (0, 1, 2)).receive(blocks, spec.dim, reception)
+    updates, _ = gather(LoopEngine(spec).train(*data, 0.3), 3, 7, spec.dim)
+    expected = torch.einsum("tk,k,tkd->td", gains.real.float(), factors, updates)
+    assert torch.allclose(received, expected, atol=1e-4)
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([1, 2, 10]), st.floats(1e-3, 1e3), st.floats(0.0, 1.0))
-def test_what_is_sent_of_a_clipped_spanned_update_stays_below_the_clip_norm(seed, size, scale, alike):
+@given(
+    st.integers(0, 10_000), st.sampled_from([1, 2, 10]), st.floats(1e-3, 1e3), st.floats(0.0, 1.0), st.floats(0.1, 1)
+)
+def test_what_is_sent_of_a_clipped_spanned_update_stays_below_the_clip_norm(seed, size, scale, alike, gain):
     """Also where samples nearly cancel, so that the update is far shorter than its terms."""
     generator = torch.Generator().manual_seed(seed)
     shared = torch.randn(1, 1, 1, 64, generator=generator)
     inputs = scale * (alike * shared + (1 - alike) * torch.randn(50, 1, 1, 64, generator=generator))
     labels = torch.randint(10, (50,), generator=generator)
     batches = torch.stack([torch.randperm(50, generator=generator)[:size] for _ in range(5)]).view(1, 5, 1, size)
-    batches = batches.expand(1, 5, 2, size)
     spec = build_model("softmax", (1, 1, 64), 10)
-    models = spec.initial(seed).unsqueeze(0)
-    limit = 1.0
-    for block in BatchedEngine(spec).train(models, batches, inputs, labels, 0.1):
-        spanned = block.trained
-        assert isinstance(spanned, Spanned)
-        factors, norms = clip_factors(spanned, limit)
-        sent = (spanned.coefficients * factors.unsqueeze(1)).double()  # as they go into the sum, rounded to float32
-        x = torch.cat([spanned.samples.double(), torch.ones(5, size, 1, dtype=torch.float64)], dim=2)
+    for block in spanned(spec, spec.initial(seed).unsqueeze(0), batches.expand(1, 5, 2, size), inputs, labels, 0.1):
+        updates = block.trained
+        assert isinstance(updates, Spanned)
+        factors, norms = clip_factors(updates, 1.0)
+        x = torch.cat([updates.samples.double(), torch.ones(5, size, 1, dtype=torch.float64)], dim=2)
+        # As coefficients go into the sum: scaled and rounded to float32.
+        sent = (updates.coefficients * (torch.tensor(gain) * factors).unsqueeze(1)).double()
         lengths = torch.linalg.vector_norm(torch.einsum("cbs,bsf->bcf", sent, x).flatten(1), dim=1)
-        assert float(lengths.max()) <= limit
-        exact = torch.linalg.vector_norm(torch.einsum("cbs,bsf->bcf", spanned.coefficients.double(), x), dim=(1, 2))
+        assert float(lengths.max()) <= gain
+        for one in range(5):
+            weights = torch.zeros(5)
+            weights[one] = factors[one]
+            assert float(torch.linalg.vector_norm(updates.sum(weights).double())) <= 1.0 + 1e-6
+        exact = torch.linalg.vector_norm(torch.einsum("cbs,bsf->bcf", updates.coefficients.double(), x), dim=(1, 2))
         assert bool((norms >= exact).all())
         assert torch.allclose(norms, exact, rtol=1e-3 if alike > 0.9 else 1e-5)
 
 
-def test_inner_products_pay_where_samples_or_models_share_them():
-    assert worth_it(10, 20, rows=1)  # ten images, twice
-    assert worth_it(1, 2, rows=1)
-    assert not worth_it(50, 50, rows=1)  # every sample once, for one model
-    assert worth_it(50, 50, rows=10)
-    assert not worth_it(MOST + 1, 10 * MOST, rows=100)
+def test_where_inner_products_pay():
+    def pays(size, each, rows=1, comes_again=True, replicas=6000):
+        return worth_it(size, replicas, replicas * each, rows, comes_again)
+
+    assert pays(10, 20)  # ten images, twice
+    assert pays(1, 2)
+    assert not pays(10, 20, comes_again=False)  # other devices in the next round
+    assert pays(10, 20, rows=2, comes_again=False)
+    assert not pays(50, 50)  # every sample once, for one model
+    assert pays(50, 50, rows=10)
+    assert not pays(60, 8)  # most devices have far fewer than the largest
+    assert not pays(MOST + 1, 1000, rows=100)
+    assert not pays(10, 20, replicas=20)
 
 
-def test_devices_with_many_samples_get_a_model_of_their_own():
-    spec, models, batches, inputs, labels = problem(steps=13, batch=6)
-    batches[:, :, :, :] = torch.arange(13 * 6).view(13, 6)
-    assert MOST < 13 * 6
-    assert all(
-        isinstance(b.trained, torch.Tensor) for b in BatchedEngine(spec).train(models, batches, inputs, labels, 0.1)
-    )
-    batches[:, 0] = 0  # the first device has one; the others decide
-    blocks = list(BatchedEngine(spec).train(models, batches, inputs, labels, 0.1))
-    assert all(isinstance(block.trained, torch.Tensor) for block in blocks)
-    updates, _ = gather(blocks, 3, 7, spec.dim)
-    expected, _ = gather(LoopEngine(spec).train(models, batches, inputs, labels, 0.1), 3, 7, spec.dim)
+def test_the_engine_spans_where_it_pays_and_gives_a_model_to_each_device_elsewhere():
+    spec, models, batches, inputs, labels = problem(active=400)
+
+    def kinds(everyone):
+        engine = BatchedEngine(spec, everyone=everyone)
+        blocks = list(engine.train(models, batches, inputs, labels, 0.1))
+        return {type(block.trained) for block in blocks}, gather(blocks, 3, 400, spec.dim)[0]
+
+    forms, updates = kinds(everyone=True)
+    assert forms == {Spanned}
+    forms, expected = kinds(everyone=False)
+    assert forms == {torch.Tensor}
     assert torch.allclose(updates, expected, atol=2e-5)
+    batches[:, 1:, :, :] = torch.arange(24).view(4, 6)  # the first device has few; the others decide
+    assert kinds(everyone=True)[0] == {torch.Tensor}
 
 
 def test_bits_depend_neither_on_threads_nor_on_other_rows_nor_on_what_was_kept():
     spec, models, batches, inputs, labels = problem(active=900, steps=2, batch=6)
-    engine = BatchedEngine(spec)
+    trainer = SpanTrainer(spec.module[1], comes_again=True)
 
-    def run(rows):
+    def run(rows, threads):
+        sums = torch.zeros(len(rows), spec.dim)
         with torch_threads(threads):
-            return gather(engine.train(models[rows], batches[rows], inputs, labels, 0.1), len(rows), 900, spec.dim)[0]
+            for block in spanned(spec, models[rows], batches[rows], inputs, labels, 0.1, trainer):
+                assert isinstance(block.trained, Spanned)
+                sums[int(block.trial[0])] += block.trained.sum(block.slot.float())
+            assert torch.get_num_threads() == threads
+        return sums
 
-    threads = 1
-    one = run([0, 1, 2])
-    threads = 3
-    assert torch.equal(run([0, 1, 2]), one)
-    assert torch.equal(run([1]), one[[1]])
-    engine = BatchedEngine(spec)
-    assert torch.equal(run([2, 1])[1], one[1])
+    one = run([0, 1, 2], 1)
+    assert torch.equal(run([0, 1, 2], 3), one)
+    assert torch.equal(run([1], 2), one[[1]])
+    trainer = SpanTrainer(spec.module[1], comes_again=False)
+    assert torch.equal(run([2, 1], 2)[1], one[1])
+
+
+def test_more_rows_than_a_thread_takes_at_a_time(monkeypatch):
+    monkeypatch.setattr("airfl.devices.cpu_span.ROWS", 2)
+    spec, models, batches, inputs, labels = problem(trials=5)
+    batches[:] = batches[0]
+    updates, _ = gather(spanned(spec, models, batches, inputs, labels, 0.3), 5, 7, spec.dim)
+    expected, _ = gather(LoopEngine(spec).train(models, batches, inputs, labels, 0.3), 5, 7, spec.dim)
+    assert torch.allclose(updates, expected, atol=2e-5)
+
+
+def test_other_samples_under_the_same_numbers_are_noticed():
+    spec, models, batches, inputs, labels = problem()
+    trainer = SpanTrainer(spec.module[1], comes_again=True)
+
+    def norms(inputs):
+        blocks = list(spanned(spec, models, batches, inputs, labels, 0.1, trainer))
+        assert all(isinstance(block.trained, Spanned) for block in blocks)
+        return torch.cat([block.trained.norms for block in blocks])
+
+    first, other = norms(inputs), inputs * 5.0
+    for changed in (other, inputs.mul_(5.0)):
+        found = norms(changed)
+        assert not torch.allclose(found, first)
+        fresh = SpanTrainer(spec.module[1], comes_again=False)
+        expected = [b.trained.norms for b in spanned(spec, models, batches, changed, labels, 0.1, fresh)]
+        assert torch.equal(found, torch.cat(expected))
+
+
+def test_groups_with_the_same_samples_in_another_order():
+    spec, models, batches, inputs, labels = problem(active=300)
+    batches[1] = batches[0].flip(1)
+    for _ in range(20):
+        trainer = SpanTrainer(spec.module[1], comes_again=True)
+        for block in spanned(spec, models, batches, inputs, labels, 0.1, trainer):
+            assert isinstance(block.trained, Spanned)
+            assert bool(block.trained.norms.isfinite().all())
+
+
+def test_a_failure_on_a_thread_is_raised_and_who_stops_early_leaves_nothing_behind():
+    spec, models, batches, inputs, labels = problem(active=900)
+    before = torch.get_num_threads(), threading.active_count()
+    blocks = spanned(spec, models, batches, inputs, labels, 0.1)
+    next(blocks)
+    blocks.close()
+    assert (torch.get_num_threads(), threading.active_count()) == before
+    with pytest.raises(IndexError):
+        list(spanned(spec, models, batches, inputs[:5], labels, 0.1))
+    assert (torch.get_num_threads(), threading.active_count()) == before
 
 
 def test_shards_hold_every_sample_once():
@@ -149,16 +242,21 @@ def test_shards_hold_every_sample_once():
     assert shards.counts.tolist() == [[2, 1], [0, 0], [2, 2]]
 
 
-def test_inner_products_that_are_kept_are_bounded(monkeypatch):
+def test_inner_products_are_kept_for_devices_that_come_again_within_bounds(monkeypatch):
     monkeypatch.setattr("airfl.devices.cpu_span.KEPT_BYTES", 3 * 8 * 7 * 6 * 6)
-    _, models, _, inputs, labels = problem()
-    trainer = SpanTrainer(nn.Linear(64, 10))
-    for start in range(6):
-        batches = torch.arange(start, start + 7 * 6).view(1, 7, 1, 6).expand(1, 7, 2, 6)
-        blocks = trainer.train(models[:1], batches, inputs, labels, 0.1)
-        assert blocks is not None
-        assert all(isinstance(block, UpdateBlock) for block in blocks)
-        assert len(trainer._grams) <= 3
+    spec, models, _, inputs, labels = problem()
+
+    def kept(comes_again):
+        trainer = SpanTrainer(spec.module[1], comes_again)
+        for start in (0, 1, 2, 3, 4, 0):
+            batches = torch.arange(start, start + 7 * 6).view(1, 7, 1, 6)
+            list(spanned(spec, models[:1], batches, inputs, labels, 0.1, trainer))
+        return trainer._kept
+
+    found = kept(comes_again=True)
+    assert len(found) == 3  # the first ones, so that a cycle that is too long has some luck
+    assert all(grams[0].shape == (7, 6, 6) for grams in found.values())
+    assert not kept(comes_again=False)
 
 
 def test_lanes_that_a_block_meets():

@@ -451,6 +451,13 @@ def test_sizes_in_between_have_predictions_in_between():
     assert "softmax" not in accuracy.shipped(100_000).source
 
 
+def test_the_predicted_cost_does_not_depend_on_the_stated_alignment(call):
+    stated = [json.loads(call("plan", "satellite-iot", "--alignment", a, "--json")[1]) for a in ("0.3", "0.6")]
+    assert stated[0]["accuracy_cost"] == pytest.approx(stated[1]["accuracy_cost"], rel=1e-12)  # the fit had 0.3 for all
+    assert stated[0]["noise_to_update"] == pytest.approx(2.0 * stated[1]["noise_to_update"], rel=1e-9)
+    assert stated[0]["smallest_devices"] == stated[1]["smallest_devices"]
+
+
 @given(st.floats(1e-6, 0.7))
 def test_the_prediction_inverts(cost):
     model = accuracy.shipped(10_000)
@@ -483,15 +490,23 @@ def test_a_study_is_fitted_and_checked(call, tmp_path):
     assert accuracy.check(model, points).largest_error < 1e-4
     error = accuracy.check(accuracy.shipped(None), points)
     assert error.largest_error > error.median_error > 0
-    assert accuracy.cross_check(points).largest_error < 1e-3  # the law holds for every number of devices
+    found = accuracy.cross_check(points)
+    assert found is not None
+    assert found.largest_error < 1e-3  # the law holds for every number of devices
     odd = [replace(p, accuracy=0.2) if p.devices == 50 else p for p in points]
-    assert accuracy.cross_check(odd).largest_error > accuracy.check(accuracy.fit(odd, ""), odd).largest_error
-    single = accuracy.cross_check([p for p in points if p.devices == 50])  # no others: what is shipped is checked
-    assert single == accuracy.check(accuracy.shipped(None), [p for p in points if p.devices == 50])
+    found = accuracy.cross_check(odd)
+    assert found is not None
+    assert found.largest_error > accuracy.check(accuracy.fit(odd, ""), odd).largest_error
+    assert accuracy.cross_check([p for p in points if p.devices == 50]) is None  # there are no others
+    found = accuracy.cross_check([*points, *(replace(p, model="small-cnn") for p in odd)])
+    assert found is not None
+    assert found.by_model["linear"][1] < 1e-3 < found.by_model["small-cnn"][1] == found.largest_error
+    assert found.summary["by_model"]["linear"]["largest_error"] == found.by_model["linear"][1]
     _, out, _ = call("plan", "satellite-iot")
     said = " ".join(out.split())
-    assert "measured accuracies, each predicted from other numbers of devices, its error is 0.0 points in the" in said
-    assert "at worst for linear)" in said
+    assert "each number of devices is predicted from the others: linear 0.0 points in the median and" in said
+    _, out, _ = call("plan", "factory-floor")
+    assert "unchecked for small-cnn" in " ".join(out.split())
     (place / "perk.csv").write_text("devices,model\n1,x\n")
     with pytest.raises(InputError, match="cannot read measured accuracies"):
         accuracy.read_measured(place / "perk.csv")

@@ -43,8 +43,9 @@ class EquivalentReceiver:
     def add(self, block: UpdateBlock) -> None:
         """See ``Receiver.add``."""
         self._gains = self._gains.to(block.trained.device)
-        part = _sums(block, self._gains)
-        self._total = part if self._total is None else self._total.add_(part)
+        if self._total is None:
+            self._total = torch.zeros(len(self._gains), self._dim, device=block.trained.device)
+        _add(self._total, block, self._gains)
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
@@ -65,13 +66,13 @@ class EquivalentReceiver:
         return normal_like(generator, self._dim, torch.device("cpu"))
 
 
-def _sums(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
-    """Σ g_i Δ̄_i over the block's replicas of each trial, [trials, d]; added up in the same order every time."""
+def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
+    """total += Σ g_i Δ̄_i over the block's replicas of each trial, [trials, d]; in the same order every time."""
     if isinstance(block.trained, Spanned):
-        total = block.trained.sum(_weights(block, gains))
-        return total.new_zeros(len(gains), len(total)).index_copy_(0, block.trial[:1], total.unsqueeze(0))
-    # Scattered additions on a GPU come in any order; a small matrix product does not.
-    return (_by_product if block.trained.is_cuda else _by_scattering)(block, block.trained, gains)
+        total[int(block.trial[0])] += block.trained.sum(_weights(block, gains))
+    else:
+        # Scattered additions on a GPU come in any order; a small matrix product does not.
+        (_by_product if block.trained.is_cuda else _by_scattering)(total, block, block.trained, gains)
 
 
 def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
@@ -79,14 +80,13 @@ def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
     return weights if block.factors is None else weights * block.factors
 
 
-def _by_product(block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
+def _by_product(total: torch.Tensor, block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> None:
     weights = _weights(block, gains)
     mix = torch.zeros(len(gains), len(weights), device=weights.device)
     mix[block.trial, torch.arange(len(weights), device=mix.device)] = weights
     with tf32_allowed(False):  # the clip norm holds to a millionth
-        return mix @ trained
+        total.addmm_(mix, trained)
 
 
-def _by_scattering(block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
-    sums = torch.zeros(len(gains), trained.shape[1])
-    return sums.index_add_(0, block.trial, gains[block.trial, block.slot].unsqueeze(1) * block.updates)
+def _by_scattering(total: torch.Tensor, block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> None:
+    total.index_add_(0, block.trial, _weights(block, gains).unsqueeze(1) * trained)

@@ -7,10 +7,12 @@ most of the work is one matrix product for all devices.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import nn
@@ -23,8 +25,13 @@ from airfl.threads import torch_threads
 MOST = 64
 #: Samples of the devices that a thread works on at a time.
 BLOCK = 4 * TILE
-#: Bytes of inner products that are kept for the next round: devices that use all their samples have the same again.
+#: Rows, that is models, that a thread trains them from at a time.
+ROWS = 64
+#: Bytes of inner products that are kept for the next round.
 KEPT_BYTES = 256 * 2**20
+
+#: Inner products [B, S, S] of some devices, float64, by the number of the first.
+Grams = dict[int, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,14 @@ def single_layer(layers: Layers) -> nn.Linear | None:
     return layer if len(layers) == 1 and isinstance(layer, nn.Linear) else None
 
 
+def groups_of(batches: torch.Tensor) -> list[tuple[Shards, list[int]]]:
+    """The samples of each trial, and the rows [trials, K, steps, batch] that have them."""
+    alike: dict[bytes, list[int]] = {}
+    for row, own in enumerate(batches):
+        alike.setdefault(own.numpy().tobytes(), []).append(row)
+    return [(shards_of(batches[rows[0]]), rows) for rows in alike.values()]
+
+
 def shards_of(batches: torch.Tensor) -> Shards:
     """Which samples devices use, each once, from the samples of their steps [K, steps, batch]."""
     active, steps, batch = batches.shape
@@ -64,38 +79,49 @@ def shards_of(batches: torch.Tensor) -> Shards:
     return Shards(samples, torch.zeros(active, steps, size).scatter_add_(2, places, shares), counts)
 
 
-def worth_it(size: int, places: int, rows: int) -> bool:
-    """Whether inner products of ``size`` samples pay, for a round with so many places in steps, and so many models.
+def worth_it(size: int, replicas: int, places: int, rows: int, comes_again: bool) -> bool:
+    """Whether inner products pay for devices with up to ``size`` samples each.
 
-    Where samples come twice in a round, devices use all they have, and inner products are computed once for all rounds.
-    Else the models that share them have to make up for it; the break-even was measured.
+    Devices that go through all their samples more than once a round have the same inner products in every round in
+    which they all take part. Else the models that share them have to make up for them: the break-even was measured.
+
+    Args:
+        places: how many places in steps the devices fill together.
+        rows: models that are trained on the same samples.
+        comes_again: whether all devices take part in every round.
     """
-    return size <= MOST and (places > size or rows * places >= size * (2.0 + size / 16.0))
+    padded = replicas * size
+    if size > MOST or padded < TILE:  # few samples are not worth a block for every row
+        return False
+    return (comes_again and places > padded) or rows * places >= padded * (2.0 + size / 16.0)
 
 
 class SpanTrainer:
-    """Trains devices with few samples, and remembers the inner products of samples that come again."""
+    """Trains devices with few samples.
 
-    def __init__(self, layer: nn.Linear) -> None:
-        self.bias, self.classes = layer.bias is not None, layer.out_features
-        self._grams: dict[bytes, torch.Tensor] = {}
+    Args:
+        comes_again: whether all devices take part in every round, so that inner products are worth keeping.
+    """
+
+    def __init__(self, layer: nn.Linear, comes_again: bool) -> None:
+        self.bias, self.classes, self.comes_again = layer.bias is not None, layer.out_features, comes_again
+        self._kept: dict[bytes, Grams] = {}
+        self._kept_for: tuple[torch.Tensor, int] | None = None
 
     def train(
         self, models: torch.Tensor, batches: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor, rate: float
     ) -> Iterator[UpdateBlock] | None:
         """See ``Engine.train``; None where a model for every device is faster."""
-        if len(batches[0, 0].unique()) > MOST:  # seen without looking at all
+        if batches.shape[1] * MOST < TILE or len(batches[0, 0].unique()) > MOST:  # seen without looking at all
             return None
-        alike: dict[bytes, list[int]] = {}
-        for row, own in enumerate(batches):
-            alike.setdefault(own.numpy().tobytes(), []).append(row)
-        groups = [(shards_of(batches[rows[0]]), rows) for rows in alike.values()]
-        places = batches.shape[2] * batches.shape[3]
-        if not all(worth_it(shards.samples.shape[1], places, len(rows)) for shards, rows in groups):
-            return None
-        return self._blocks(groups, models, inputs.flatten(1), labels, rate)
+        groups = groups_of(batches)
+        for shards, rows in groups:
+            replicas, size = shards.samples.shape
+            if not worth_it(size, replicas, int(shards.counts.sum()), len(rows), self.comes_again):
+                return None
+        return self.blocks(groups, models, inputs, labels, rate)
 
-    def _blocks(
+    def blocks(
         self,
         groups: list[tuple[Shards, list[int]]],
         models: torch.Tensor,
@@ -103,35 +129,38 @@ class SpanTrainer:
         labels: torch.Tensor,
         rate: float,
     ) -> Iterator[UpdateBlock]:
-        """Blocks of devices on threads; what they need of the samples is shared by all rows with the same devices."""
+        """Blocks of devices on threads; what they need of the samples is shared by all rows with the same devices.
+
+        While this runs, products are not split over threads anywhere: bits do not depend on the number of threads.
+        """
+        vectors, stop = inputs.flatten(1), threading.Event()
         with torch_threads(1) as threads:
             pool = ThreadPoolExecutor(threads, "device", initializer=torch.set_num_threads, initargs=(1,))
             waiting: deque[Future[list[UpdateBlock]]] = deque()
             try:
                 for shards, rows in groups:
-                    active, size = shards.samples.shape
-                    grams = self._kept(shards.samples)
-                    step = max(1, BLOCK // size)
-                    for first in range(0, active, step):
-                        part = slice(first, min(first + step, active))
-                        data = models, inputs, labels, rate, grams
-                        waiting.append(pool.submit(self._train, shards, rows, part, *data))
+                    grams, step = self._grams(shards, inputs), max(1, BLOCK // shards.samples.shape[1])
+                    for part, some in product(range(0, len(shards.samples), step), range(0, len(rows), ROWS)):
+                        own = slice(part, min(part + step, len(shards.samples)))
+                        data = models, vectors, labels, rate, grams, stop
+                        waiting.append(pool.submit(self._train, shards, rows[some : some + ROWS], own, *data))
                         if len(waiting) > threads:
                             yield from waiting.popleft().result()
                 while waiting:
                     yield from waiting.popleft().result()
             finally:
+                stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _kept(self, samples: torch.Tensor) -> torch.Tensor:
-        """Inner products of these samples [K, S, S], NaN where they are not yet known."""
-        key = samples.numpy().tobytes()
-        if key not in self._grams:
-            active, size = samples.shape
-            self._grams[key] = torch.full((active, size, size), torch.nan, dtype=torch.float64)
-            while len(self._grams) > 1 and sum(gram.nbytes for gram in self._grams.values()) > KEPT_BYTES:
-                del self._grams[next(iter(self._grams))]
-        return self._grams[key]
+    def _grams(self, shards: Shards, inputs: torch.Tensor) -> Grams:
+        """Inner products that are known for these devices; those that are found later are put in."""
+        replicas, size = shards.samples.shape
+        if self._kept_for is None or self._kept_for[0] is not inputs or self._kept_for[1] != inputs._version:
+            self._kept.clear()
+            self._kept_for = inputs, inputs._version
+        key = shards.samples.numpy().tobytes()
+        room = 8 * replicas * size**2 * (len(self._kept) + 1) <= KEPT_BYTES
+        return self._kept.setdefault(key, {}) if key in self._kept or (self.comes_again and room) else {}
 
     def _train(
         self,
@@ -142,33 +171,37 @@ class SpanTrainer:
         inputs: torch.Tensor,
         labels: torch.Tensor,
         rate: float,
-        grams: torch.Tensor,
+        grams: Grams,
+        stop: threading.Event,
     ) -> list[UpdateBlock]:
-        """Some devices, from the models of all rows that have them."""
+        """Some devices, from the models of some rows that have them."""
         samples, counts = shards.samples[part], shards.counts[part]
         replicas, size = samples.shape
         x = inputs.index_select(0, samples.flatten())
         of_device = x.view(replicas, size, -1)
-        if bool(grams[part.start, 0, 0].isnan()):
-            exact = of_device.double()
-            grams[part] = torch.bmm(exact, exact.mT) + float(self.bias)
-        gram = grams[part].float()
+        exact = grams.get(part.start)
+        if exact is None:
+            wide = of_device.double()
+            grams[part.start] = exact = torch.bmm(wide, wide.mT) + float(self.bias)
+        gram = exact.float()
         targets = labels.index_select(0, samples.flatten()).view(1, replicas, size)
         weights = shards.weights[part].transpose(0, 1)
         slots = torch.arange(part.start, part.stop)
         minus, blocks = torch.full_like(targets, -1.0, dtype=torch.float32), []
         for row in rows:  # classes first: they are few, and samples lie side by side
-            base = self._scores(models[row], x).view(-1, replicas, size)
+            if stop.is_set():
+                break
+            base = scores = self._scores(models[row], x).view(-1, replicas, size)
             a, total = torch.zeros_like(base), torch.zeros(replicas)
             for index, weight in enumerate(weights):
-                scores = (
-                    base if index == 0 else base.sub(torch.bmm(gram, a.permute(1, 2, 0)).permute(2, 0, 1), alpha=rate)
-                )
+                if index:
+                    moved = torch.bmm(gram, a.permute(1, 2, 0)).permute(2, 0, 1)
+                    scores = base.sub(moved, alpha=rate)
                 g = torch.log_softmax(scores, 0)
                 total -= (g.gather(0, targets)[0] * weight).sum(dim=1) * counts[:, index]
                 a.addcmul_(g.exp_().scatter_add_(0, targets, minus), weight)
             losses = total / counts.sum(dim=1).clamp(min=1)
-            updates = Spanned(a, of_device, _norms(a.double().permute(1, 2, 0), grams[part]), self.bias)
+            updates = Spanned(a, of_device, _norms(a.double().permute(1, 2, 0), exact), self.bias)
             blocks.append(UpdateBlock(torch.full_like(slots, row), slots, updates, losses))
         return blocks
 

@@ -81,7 +81,8 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
         assert layout is not None
         return FusedEngine(spec, layout, precision)
     if wanted == "batched":
-        return BatchedEngine(spec, precision=precision, compiled=config.engine.compile and device.type == "cuda")
+        compiled = config.engine.compile and device.type == "cuda"
+        return BatchedEngine(spec, precision=precision, compiled=compiled, everyone=config.system.everyone)
     if wanted == "threads":
         if device.type != "cpu":
             raise InputError("backend `threads` is for the CPU; use `batched` or `fused` on a GPU")

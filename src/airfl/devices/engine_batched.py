@@ -41,12 +41,14 @@ class BatchedEngine:
     Attributes:
         chunk: replicas worked on at a time; default: what fits half of the free memory, by a measured trial.
         compiled: whether the step is compiled, once per shape.
+        everyone: whether all devices take part in every round; what they have in common over rounds is worth keeping.
     """
 
     spec: ModelSpec
     chunk: int | None = None
     precision: str = "float32"
     compiled: bool = False
+    everyone: bool = False
     name: str = "batched"
     _cache: dict[str, Gradients | int | SpanTrainer] = field(default_factory=dict, repr=False, compare=False)
 
@@ -83,7 +85,7 @@ class BatchedEngine:
         layer = single_layer(layers)
         if layer is None:
             return None
-        found = self._cache.setdefault("spans", SpanTrainer(layer))
+        found = self._cache.setdefault("spans", SpanTrainer(layer, self.everyone))
         assert isinstance(found, SpanTrainer)
         return found
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-#: Samples in one matrix product: they stay in the caches. Fixed, so that bits do not depend on the number of threads.
+#: Samples in one matrix product: they stay in the caches.
 TILE = 1024
 
 

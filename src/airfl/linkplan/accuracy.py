@@ -33,17 +33,20 @@ from airfl.privacy import gaussian_mu
 ALIGNMENT = 0.3
 #: Accuracy of guessing among ten classes, and of a noiseless run, where nothing else is known.
 CHANCE, NOISELESS = 0.1, 0.85
-#: Parameters of the models that were measured.
-SIZES = {"linear": 7_850, "small-cnn": 29_994, "paper-cnn": 582_026}
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """The prediction's parameters and where they come from."""
+    """The prediction's parameters and where they come from.
+
+    Attributes:
+        models: names of the models whose accuracies it was fitted on.
+    """
 
     scale: float
     power: float
     source: str
+    models: tuple[str, ...] = ()
 
     def cost(self, residual: float, noiseless: float = NOISELESS) -> float:
         """Accuracy lost at this residual noise, as a fraction (0.01 is one point)."""
@@ -119,9 +122,9 @@ def fit(points: Sequence[Measured], source: str) -> CostModel:
 #: What the planner predicts with, by number of parameters: fits on ``experiments/results``, rounded (a test holds them
 #: together): softmax regression and the paper's CNN in the study `perk`, a small CNN in runs of the preset `massive`.
 SHIPPED = {
-    7_850: CostModel(scale=0.266, power=1.02, source="softmax regression with 50 to 60,000 devices"),
-    29_994: CostModel(scale=0.058, power=0.88, source="a small CNN with 6,000 devices"),
-    582_026: CostModel(scale=0.0875, power=1.19, source="the paper's CNN with 50 to 6,000 devices"),
+    7_850: CostModel(0.266, 1.02, "softmax regression with 50 to 60,000 devices", ("linear",)),
+    29_994: CostModel(0.058, 0.88, "a small CNN with 6,000 devices", ("small-cnn",)),
+    582_026: CostModel(0.0875, 1.19, "the paper's CNN with 50 to 6,000 devices", ("paper-cnn",)),
 }
 
 
@@ -137,7 +140,9 @@ def shipped(parameters: int | None) -> CostModel:
         for name in ("scale", "power")
     )
     above = int(np.searchsorted(sizes, size))
-    return CostModel(scale, power, " and ".join(SHIPPED[s].source for s in sizes[above - 1 : above + 1]))
+    both = [SHIPPED[s] for s in sizes[above - 1 : above + 1]]
+    models = tuple(name for one in both for name in one.models)
+    return CostModel(scale, power, " and ".join(one.source for one in both), models)
 
 
 def check(model: CostModel, points: Sequence[Measured]) -> Check:
@@ -145,25 +150,26 @@ def check(model: CostModel, points: Sequence[Measured]) -> Check:
     return _judged(points, [model] * len(points))
 
 
-def cross_check(points: Sequence[Measured]) -> Check:
+def cross_check(points: Sequence[Measured]) -> Check | None:
     """The error on numbers of devices that the prediction has not seen.
 
-    Each point is predicted by a fit on the same model with other numbers of devices; where there are none, by what is
-    shipped.
+    Each point is predicted by a fit on the same model with other numbers of devices; where there are none, it is left
+    out. None if all are.
     """
     kinds = {(p.model, p.devices) for p in points}
     models = {}
     for model, devices in kinds:
         others = [p for p in points if p.model == model and p.devices != devices]
-        models[model, devices] = fit(others, "") if len(others) > 1 else shipped(SIZES.get(model))
-    return _judged(points, [models[p.model, p.devices] for p in points])
+        if len(others) > 1:
+            models[model, devices] = fit(others, "")
+    judged = [p for p in points if (p.model, p.devices) in models]
+    return _judged(judged, [models[p.model, p.devices] for p in judged]) if judged else None
 
 
 def study_check() -> Check | None:
-    """``cross_check`` on the study that is found; None where there is none, or none with accuracies."""
+    """``cross_check`` on the study that is found; None where there is none, or nothing in it can be checked."""
     study = find_study()
-    points = [] if study is None else read_measured(study)
-    return cross_check(points) if points else None
+    return None if study is None else cross_check(read_measured(study))
 
 
 def _judged(points: Sequence[Measured], models: Sequence[CostModel]) -> Check:

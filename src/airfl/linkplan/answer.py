@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.linkplan.accuracy import CostModel, shipped
+from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
 from airfl.linkplan.law import Combining, combining
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu
@@ -162,10 +162,12 @@ def answer(
     # Noise of the average over norm of the average, for a variance of 1 in one coordinate of the sum.
     unit = 1.0 / (q.active * update) if known else math.nan
     root_d = math.sqrt(q.parameters or math.nan)
-    residual = unit * math.sqrt(free_var / backoff / q.rounds)
+    # The prediction was fitted with one alignment for all, whatever is stated here.
+    fitted = ALIGNMENT * clip / update
+    residual = unit / fitted * math.sqrt(free_var / backoff / q.rounds)
     is_default = tolerated is None
     if tolerated is None:
-        tolerated = model.residual_for(ONE_POINT) * math.sqrt(q.rounds) * root_d
+        tolerated = model.residual_for(ONE_POINT) * fitted * math.sqrt(q.rounds) * root_d
     smallest = None
     if known:
         asked = q.rounds * (reach * clip) ** 2 / target2

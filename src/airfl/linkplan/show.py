@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from airfl.linkplan.accuracy import Check, shipped
+from airfl.linkplan.accuracy import Check, CostModel, shipped
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS, WELL_MEASURED
 from airfl.linkplan.quantities import Quantities, word_of
@@ -95,6 +95,24 @@ def _perk_sentence(answer: Answer) -> str:
     return f"DP is not a perk: for {target} the link is {-answer.margin_db:.1f} dB too good, so {how}.{where}"
 
 
+def _tested(model: CostModel, check: Check | None) -> str:
+    """How good predictions like this one are."""
+    if check is None:
+        return "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
+    known = {name: check.by_model[name] for name in model.models if name in check.by_model}
+    errors = [
+        f"{name} {100 * middle:.1f} points in the median and {100 * largest:.1f} at worst"
+        for name, (middle, largest) in known.items()
+    ]
+    unchecked = [name for name in model.models if name not in known]
+    said = []
+    if errors:
+        said.append("error where each number of devices is predicted from the others: " + ", ".join(errors))
+    if unchecked:
+        said.append(f"unchecked for {' and '.join(unchecked)}, which was measured with one number of devices")
+    return "; ".join(said)
+
+
 def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     if answer.noise_to_update is None or answer.accuracy_cost is None:
         return ["Noise against update is not known without --devices and --parameters."]
@@ -107,17 +125,8 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     ]
     points = 100.0 * answer.accuracy_cost
     cost = f"{points:.1f}" if points >= 0.05 else "less than 0.1"
-    tested = "this rule of thumb is unchecked: there is no experiments/results/perk.csv to check it against"
-    if check is not None:
-        errors = [
-            f"{100 * middle:.1f} points in the median and {100 * largest:.1f} at worst for {name}"
-            for name, (middle, largest) in check.by_model.items()
-        ]
-        tested = (
-            f"on {check.points} measured accuracies, each predicted from other numbers of devices, its error is "
-            + ", ".join(errors)
-        )
-    said.append(f"Predicted cost: {cost} points of accuracy (fitted on {shipped(q.parameters).source}; {tested}).")
+    model = shipped(q.parameters)
+    said.append(f"Predicted cost: {cost} points of accuracy (fitted on {model.source}; {_tested(model, check)}).")
     assert answer.tolerated is not None
     where = " (where the prediction costs one point)" if answer.is_default_ratio else ""
     said.append(
