@@ -13,7 +13,6 @@ Writes perk.csv, perk.json (candidates, choices, provenance), perk.png and perk.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from airfl import runs
 from airfl.report.console import SweepProgress
 from airfl.report.perk_figure import draw_perk
 from airfl.runs.reproduce import good_cells, notes_of
-from airfl.runs.store import write_csv
+from airfl.runs.store import read_csv, write_csv
 from airfl.study import make_study, threads_for
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
@@ -137,21 +136,10 @@ def over_trials(values: list[float]) -> dict[str, Any]:
 
 def merge_csv(path: Path, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
     """Write rows beside those that lie there already under other keys; returns all."""
-    fresh = {tuple(str(row[key]) for key in keys) for row in rows}
-    kept = []
-    if path.is_file():
-        with path.open(newline="", encoding="utf-8") as file:
-            kept = [row for row in csv.DictReader(file) if tuple(row[key] for key in keys) not in fresh]
+    fresh = {tuple(row[key] for key in keys) for row in rows}
+    kept = [row for row in read_csv(path) if tuple(row[key] for key in keys) not in fresh] if path.is_file() else []
     write_csv(path, [*kept, *rows], tuple(rows[0]), digits=6)
-    return [*({key: _value(text) for key, text in row.items()} for row in kept), *rows]
-
-
-def _value(text: str) -> Any:
-    """A number where it is one."""
-    try:
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        return text
+    return [*kept, *rows]
 
 
 def merge_json(path: Path, notes: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ published) and ``airfl`` (the same physics with our design and exact accounting)
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from airfl.privacy import gaussian_epsilon
 from airfl.runs.batch import Folder
 from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
-from airfl.runs.store import write_atomically, write_csv, write_text
+from airfl.runs.store import read_csv, write_atomically, write_csv, write_text
 from airfl.runs.sweep import Standing, receipts_of, start_or_resume
 from airfl.schemes import SCHEMES
 from airfl.study import Plan, Study, read_study
@@ -234,14 +233,7 @@ def write_table(rows: Sequence[Row], out: Path, name: str, schema: pa.Schema | N
 
 def read_rows(path: Path) -> list[Row]:
     """Rows of a figure's CSV; empty where it is missing."""
-    if not path.is_file():
-        return []
-    words = ("variant", "scheme")
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            {key: value if key in words else (float(value) if value else None) for key, value in row.items()}
-            for row in csv.DictReader(file)
-        ]
+    return read_csv(path) if path.is_file() else []
 
 
 def write_notes(notes: Mapping[str, Any], out: Path, name: str) -> None:

@@ -164,6 +164,19 @@ def write_csv(
     write_text(path, buffer.getvalue())
 
 
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """Rows that ``write_csv`` wrote: numbers where they are numbers, None where there is nothing."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: _number(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _number(text: str) -> Any:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text or None
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all."""
     write_atomically(path, lambda temporary: Path(temporary).write_bytes(data))
