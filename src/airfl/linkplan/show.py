@@ -109,7 +109,7 @@ def _tested(model: CostModel, check: Check | None) -> str:
     if errors:
         said.append("error where each number of devices is predicted from the others: " + ", ".join(errors))
     if unchecked:
-        said.append(f"unchecked for {' and '.join(unchecked)}, which was measured with one number of devices")
+        said.append(f"unchecked for {' and '.join(unchecked)}: the study has one number of devices at most")
     return "; ".join(said)
 
 

@@ -32,28 +32,32 @@ LINES: tuple[dict[str, Any], ...] = (
 def draw_perk(rows: Sequence[Row], folder: Path, name: str = "perk") -> None:
     """One panel per model: devices against ε, the test accuracy written in every field."""
     models = list(dict.fromkeys(row["model"] for row in rows))
+    devices = sorted({row["devices"] for row in rows})
     with mpl.rc_context({**RC, "axes.grid": False}):
         figure = Figure(figsize=(1.2 + 3.7 * len(models), 3.0))
         FigureCanvasAgg(figure)
         image = None
         for number, model in enumerate(models):
             axes = figure.add_subplot(1, len(models), number + 1)
-            image = _map(axes, [row for row in rows if row["model"] == model])
+            image = _map(axes, [row for row in rows if row["model"] == model], devices)
             axes.set_title(model, fontsize=10)
             if number == 0:
                 axes.set_ylabel("devices")
+            else:
+                axes.tick_params(labelleft=False)
         if image is not None:
             bar = figure.colorbar(image, ax=figure.axes, format=PercentFormatter(1.0, decimals=0), pad=0.02)
             bar.set_label("test accuracy")
         write_figure(figure, folder, name)
 
 
-def _map(axes: Axes, rows: Sequence[Row]) -> Any:
+def _map(axes: Axes, rows: Sequence[Row], devices: Sequence[int]) -> Any:
+    """Accuracies in fields; grey where there are none."""
     epsilons = sorted({row["epsilon"] for row in rows})
-    devices = sorted({row["devices"] for row in rows})
     table = np.full((len(devices), len(epsilons)), math.nan)
     for row in rows:
         table[devices.index(row["devices"]), epsilons.index(row["epsilon"])] = row["accuracy_mean"]
+    axes.set_facecolor("#e6e6e6")
     image = axes.imshow(table, origin="lower", aspect="auto", cmap="cividis", vmin=0.1, vmax=0.9)
     for (i, j), value in np.ndenumerate(table):
         if np.isfinite(value):
