@@ -132,7 +132,6 @@ def answer(
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
     assert q.epsilon is not None
     assert q.rounds is not None
-    model = model or shipped(q.parameters)
     from_link = q.noise_var is None
     law = combining(q.layout, q.active, q.antennas or 0) if from_link else None
     mu2 = squared_mu(q, law)
@@ -149,30 +148,13 @@ def answer(
         seen["base-station"] = None if law is None else epsilon_at(mu2 * factor * _loudness(q, law))
         return seen
 
-    clip = q.clip_norm or 1.0
-    reach = 1.0 if q.relation == "add-remove" else 2.0
-    free_var = q.rounds * (reach * clip) ** 2 / mu2
+    free_var = q.rounds * (_reach(q) * (q.clip_norm or 1.0)) ** 2 / mu2
     snr_db = 10.0 * math.log10(q.snr) if from_link else None
     spread = None
     if law is not None and q.layout == "disk":  # on a ring all are at the same distance
         low, high = (gaussian_epsilon(q.delta, math.sqrt(mu2) * math.exp(s * law.drop_spread / 2)) for s in (-1, 1))
         spread = (low, high)
-    known = q.devices is not None and q.parameters is not None
-    update = q.update_norm if q.update_norm is not None else q.alignment * clip
-    # Noise of the average over norm of the average, for a variance of 1 in one coordinate of the sum.
-    unit = 1.0 / (q.active * update) if known else math.nan
-    root_d = math.sqrt(q.parameters or math.nan)
-    # The prediction was fitted with one alignment for all, whatever is stated here.
-    fitted = ALIGNMENT * clip / update
-    residual = unit / fitted * math.sqrt(free_var / backoff / q.rounds)
-    is_default = tolerated is None
-    if tolerated is None:
-        tolerated = model.residual_for(ONE_POINT) * fitted * math.sqrt(q.rounds) * root_d
-    smallest = None
-    if known:
-        asked = q.rounds * (reach * clip) ** 2 / target2
-        needed = root_d * math.sqrt(asked) / (update * tolerated)
-        smallest = max(1, math.ceil(needed / q.participation * (1.0 - 1e-12)))
+    ratios = _ratios(q, free_var, backoff, target2, tolerated, model or shipped(q.parameters))
     rate = q.symbols_per_second
     airtime = None if rate is None or q.parameters is None else q.parameters / rate
     energy = None if airtime is None or q.power_w is None or law is None else q.power_w * backoff * airtime
@@ -186,18 +168,54 @@ def answer(
         snr_db=snr_db,
         threshold_db=None if snr_db is None else snr_db + margin_db,
         noise_var=free_var / backoff,
-        noise_to_update=unit * root_d * math.sqrt(free_var / backoff) if known else None,
-        free_noise_to_update=unit * root_d * math.sqrt(free_var) if known else None,
-        residual=residual if known else None,
-        accuracy_cost=model.cost(residual) if known else None,
-        tolerated=tolerated if known else None,
-        smallest_devices=smallest,
         energy_j=energy,
         mean_energy_j=None if energy is None or law is None else energy * law.mean_power,
         airtime_s=airtime,
         solved_for=solved_for,
-        is_default_ratio=is_default,
+        is_default_ratio=tolerated is None,
+        **ratios,
     )
+
+
+def _ratios(
+    q: Quantities, free_var: float, backoff: float, target2: float, tolerated: float | None, model: CostModel
+) -> dict[str, Any]:
+    """Noise against update, what that predicts, and how many devices a tolerated ratio takes; None where not known."""
+    if q.devices is None or q.parameters is None or q.rounds is None:
+        names = (
+            "noise_to_update",
+            "free_noise_to_update",
+            "residual",
+            "accuracy_cost",
+            "tolerated",
+            "smallest_devices",
+        )
+        return dict.fromkeys(names)
+    clip = q.clip_norm or 1.0
+    update = q.update_norm if q.update_norm is not None else q.alignment * clip
+    root_d = math.sqrt(q.parameters)
+    # Noise of the average over norm of the average, for a variance of 1 in one coordinate of the sum.
+    unit = 1.0 / (q.active * update)
+    # The prediction was fitted with one alignment for all, whatever is stated here.
+    fitted = ALIGNMENT * clip / update
+    residual = unit / fitted * math.sqrt(free_var / backoff / q.rounds)
+    if tolerated is None:
+        tolerated = model.residual_for(ONE_POINT) * fitted * math.sqrt(q.rounds) * root_d
+    asked = q.rounds * (_reach(q) * clip) ** 2 / target2
+    needed = root_d * math.sqrt(asked) / (update * tolerated)
+    return {
+        "noise_to_update": unit * root_d * math.sqrt(free_var / backoff),
+        "free_noise_to_update": unit * root_d * math.sqrt(free_var),
+        "residual": residual,
+        "accuracy_cost": model.cost(residual),
+        "tolerated": tolerated,
+        "smallest_devices": max(1, math.ceil(needed / q.participation * (1.0 - 1e-12))),
+    }
+
+
+def _reach(q: Quantities) -> float:
+    """Sensitivity over the clip norm."""
+    return 1.0 if q.relation == "add-remove" else 2.0
 
 
 def _loudness(q: Quantities, law: Combining) -> float:
