@@ -96,7 +96,7 @@ class Answer:
 
 def squared_mu(q: Quantities, law: Combining | None = None) -> float:
     """μ² of the whole run at full power, for an observer of every round's model."""
-    reach = 1.0 if q.relation == "add-remove" else 2.0
+    reach = _reach(q)
     assert q.rounds is not None
     if q.noise_var is not None:
         assert q.clip_norm is not None
