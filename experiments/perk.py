@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from airfl import runs
 from airfl.report.console import SweepProgress
 from airfl.report.perk_figure import draw_perk
-from airfl.runs.reproduce import good_cells, notes_of
-from airfl.runs.store import read_csv, write_csv
+from airfl.runs.reproduce import good_cells, notes_of, read_rows
+from airfl.runs.store import write_csv
 from airfl.study import make_study, threads_for
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
@@ -137,7 +137,7 @@ def over_trials(values: list[float]) -> dict[str, Any]:
 def merge_csv(path: Path, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
     """Write rows beside those that lie there already under other keys; returns all."""
     fresh = {tuple(row[key] for key in keys) for row in rows}
-    kept = [row for row in read_csv(path) if tuple(row[key] for key in keys) not in fresh] if path.is_file() else []
+    kept = [row for row in read_rows(path) if tuple(row[key] for key in keys) not in fresh]
     write_csv(path, [*kept, *rows], tuple(rows[0]), digits=6)
     return [*kept, *rows]
 

@@ -43,7 +43,7 @@ def problem(name="softmax", trials=3, active=7, steps=4, batch=6, samples=300):
 
 def spanned(spec, models, batches, inputs, labels, rate, trainer=None):
     """The blocks in spanned form, whether they pay or not."""
-    trainer = trainer or SpanTrainer(spec.module[1], comes_again=True)
+    trainer = trainer or SpanTrainer(spec, comes_again=True)
     return trainer.blocks(groups_of(batches), models, inputs, labels, rate)
 
 
@@ -163,7 +163,7 @@ def test_the_engine_spans_where_it_pays_and_gives_a_model_to_each_device_elsewhe
 
 def test_bits_depend_neither_on_threads_nor_on_other_rows_nor_on_what_was_kept():
     spec, models, batches, inputs, labels = problem(active=900, steps=2, batch=6)
-    trainer = SpanTrainer(spec.module[1], comes_again=True)
+    trainer = SpanTrainer(spec, comes_again=True)
 
     def run(rows, threads):
         sums = torch.zeros(len(rows), spec.dim)
@@ -177,7 +177,7 @@ def test_bits_depend_neither_on_threads_nor_on_other_rows_nor_on_what_was_kept()
     one = run([0, 1, 2], 1)
     assert torch.equal(run([0, 1, 2], 3), one)
     assert torch.equal(run([1], 2), one[[1]])
-    trainer = SpanTrainer(spec.module[1], comes_again=False)
+    trainer = SpanTrainer(spec, comes_again=False)
     assert torch.equal(run([2, 1], 2)[1], one[1])
 
 
@@ -192,7 +192,7 @@ def test_more_rows_than_a_thread_takes_at_a_time(monkeypatch):
 
 def test_other_samples_under_the_same_numbers_are_noticed():
     spec, models, batches, inputs, labels = problem()
-    trainer = SpanTrainer(spec.module[1], comes_again=True)
+    trainer = SpanTrainer(spec, comes_again=True)
 
     def norms(inputs):
         blocks = list(spanned(spec, models, batches, inputs, labels, 0.1, trainer))
@@ -203,7 +203,7 @@ def test_other_samples_under_the_same_numbers_are_noticed():
     for changed in (other, inputs.mul_(5.0)):
         found = norms(changed)
         assert not torch.allclose(found, first)
-        fresh = SpanTrainer(spec.module[1], comes_again=False)
+        fresh = SpanTrainer(spec, comes_again=False)
         expected = [b.trained.norms for b in spanned(spec, models, batches, changed, labels, 0.1, fresh)]
         assert torch.equal(found, torch.cat(expected))
 
@@ -212,7 +212,7 @@ def test_groups_with_the_same_samples_in_another_order():
     spec, models, batches, inputs, labels = problem(active=300)
     batches[1] = batches[0].flip(1)
     for _ in range(20):
-        trainer = SpanTrainer(spec.module[1], comes_again=True)
+        trainer = SpanTrainer(spec, comes_again=True)
         for block in spanned(spec, models, batches, inputs, labels, 0.1, trainer):
             assert isinstance(block.trained, Spanned)
             assert bool(block.trained.norms.isfinite().all())
@@ -247,7 +247,7 @@ def test_inner_products_are_kept_for_devices_that_come_again_within_bounds(monke
     spec, models, _, inputs, labels = problem()
 
     def kept(comes_again):
-        trainer = SpanTrainer(spec.module[1], comes_again)
+        trainer = SpanTrainer(spec, comes_again)
         for start in (0, 1, 2, 3, 4, 0):
             batches = torch.arange(start, start + 7 * 6).view(1, 7, 1, 6)
             list(spanned(spec, models[:1], batches, inputs, labels, 0.1, trainer))

@@ -434,10 +434,10 @@ def test_the_shipped_predictions_are_fits_of_committed_results():
         for r in rows
         if r["epsilon"] != "inf"
     ] + [p for p in study if p.model == "small-cnn"]
-    for points, size in ((linear, 7_850), (small, 29_994), (paper, 582_026)):
+    for points, size, error in ((linear, 7_850, 0.01), (small, 29_994, 0.035), (paper, 582_026, 0.02)):
         model, shipped = accuracy.fit(points, ""), accuracy.SHIPPED[size]
         assert (shipped.scale, shipped.power) == pytest.approx((model.scale, model.power), rel=0.05)
-        assert accuracy.check(shipped, points).median_error < 0.035
+        assert accuracy.check(shipped, points).median_error < error
 
 
 def test_sizes_in_between_have_predictions_in_between():

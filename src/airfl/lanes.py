@@ -33,8 +33,8 @@ class Lane:
 
 def met_by(lanes: Sequence[Lane], first: int, last: int) -> Sequence[Lane]:
     """Those of some lanes, in the order of their places, that have places from ``first`` to ``last``."""
-    places = [lane.place for lane in lanes]
-    return lanes[bisect_right(places, first) - 1 : bisect_right(places, last)]
+    begin, end = (bisect_right(lanes, place, key=lambda lane: lane.place) for place in (first, last))
+    return lanes[begin - 1 : end]
 
 
 def shared_lanes(models: Sequence[torch.Tensor]) -> list[Lane]:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import product
 
 import torch
-from torch import nn
 
-from airfl.devices.cpu_dense import Layers
+from airfl.devices.models import ModelSpec
+from airfl.devices.on_threads import device_threads
 from airfl.devices.updates import TILE, Spanned, UpdateBlock
-from airfl.threads import torch_threads
 
 #: Samples of a device beyond which its inner products are too many.
 MOST = 64
@@ -47,12 +46,6 @@ class Shards:
     samples: torch.Tensor
     weights: torch.Tensor
     counts: torch.Tensor
-
-
-def single_layer(layers: Layers) -> nn.Linear | None:
-    """The layer of a model that has one only."""
-    layer = layers[0][1]
-    return layer if len(layers) == 1 and isinstance(layer, nn.Linear) else None
 
 
 def groups_of(batches: torch.Tensor) -> list[tuple[Shards, list[int]]]:
@@ -100,11 +93,12 @@ class SpanTrainer:
     """Trains devices with few samples.
 
     Args:
+        spec: a single linear layer.
         comes_again: whether all devices take part in every round, so that inner products are worth keeping.
     """
 
-    def __init__(self, layer: nn.Linear, comes_again: bool) -> None:
-        self.bias, self.classes, self.comes_again = layer.bias is not None, layer.out_features, comes_again
+    def __init__(self, spec: ModelSpec, comes_again: bool) -> None:
+        self.bias, self.classes, self.comes_again = len(spec.shapes) > 1, spec.shapes[0][0], comes_again
         self._kept: dict[bytes, Grams] = {}
         self._kept_for: tuple[torch.Tensor, int] | None = None
 
@@ -133,24 +127,19 @@ class SpanTrainer:
 
         While this runs, products are not split over threads anywhere: bits do not depend on the number of threads.
         """
-        vectors, stop = inputs.flatten(1), threading.Event()
-        with torch_threads(1) as threads:
-            pool = ThreadPoolExecutor(threads, "device", initializer=torch.set_num_threads, initargs=(1,))
-            waiting: deque[Future[list[UpdateBlock]]] = deque()
-            try:
-                for shards, rows in groups:
-                    grams, step = self._grams(shards, inputs), max(1, BLOCK // shards.samples.shape[1])
-                    for part, some in product(range(0, len(shards.samples), step), range(0, len(rows), ROWS)):
-                        own = slice(part, min(part + step, len(shards.samples)))
-                        data = models, vectors, labels, rate, grams, stop
-                        waiting.append(pool.submit(self._train, shards, rows[some : some + ROWS], own, *data))
-                        if len(waiting) > threads:
-                            yield from waiting.popleft().result()
-                while waiting:
-                    yield from waiting.popleft().result()
-            finally:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
+        vectors = inputs.flatten(1)
+        waiting: deque[Future[list[UpdateBlock]]] = deque()
+        with device_threads() as (pool, threads, stop):
+            for shards, rows in groups:
+                grams, step = self._grams(shards, inputs), max(1, BLOCK // shards.samples.shape[1])
+                for part, some in product(range(0, len(shards.samples), step), range(0, len(rows), ROWS)):
+                    own = slice(part, min(part + step, len(shards.samples)))
+                    data = models, vectors, labels, rate, grams, stop
+                    waiting.append(pool.submit(self._train, shards, rows[some : some + ROWS], own, *data))
+                    if len(waiting) > threads:
+                        yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
 
     def _grams(self, shards: Shards, inputs: torch.Tensor) -> Grams:
         """Inner products that are known for these devices; those that are found later are put in."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch.func import functional_call, vmap
 
 from airfl.devices.chunks import available_bytes, in_chunks
-from airfl.devices.cpu_dense import Layers, dense_layers, train_dense
-from airfl.devices.cpu_span import SpanTrainer, single_layer
+from airfl.devices.cpu_dense import dense_layers, train_dense
+from airfl.devices.cpu_span import SpanTrainer
 from airfl.devices.models import ModelSpec
 from airfl.devices.precision import tf32_allowed
 from airfl.devices.replicated import Forward, Parameters, replicated
@@ -50,7 +51,7 @@ class BatchedEngine:
     compiled: bool = False
     everyone: bool = False
     name: str = "batched"
-    _cache: dict[str, Gradients | int | SpanTrainer] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[str, Gradients | int] = field(default_factory=dict, repr=False, compare=False)
 
     def train(
         self,
@@ -65,8 +66,7 @@ class BatchedEngine:
         dense = dense_layers(self.spec.module, inputs.shape[1:])
         if dense is not None and models.device.type == "cpu" and self.precision == "float32":
             data = models, batches, inputs, labels
-            trainer = self._spans(dense)
-            spanned = None if trainer is None else trainer.train(*data, learning_rate)
+            spanned = self._spans.train(*data, learning_rate) if len(dense) == 1 else None
             yield from spanned or train_dense(self.spec, dense, *data, learning_rate, self.chunk)
             return
         flat = batches.reshape(trials * active, steps, batch)
@@ -80,14 +80,10 @@ class BatchedEngine:
         size = self.chunk or self._measured(models, flat, inputs, labels, learning_rate)
         yield from in_chunks(trials * active, size, work)
 
-    def _spans(self, layers: Layers) -> SpanTrainer | None:
+    @cached_property
+    def _spans(self) -> SpanTrainer:
         """What trains a single linear layer; kept, as it remembers samples."""
-        layer = single_layer(layers)
-        if layer is None:
-            return None
-        found = self._cache.setdefault("spans", SpanTrainer(layer, self.everyone))
-        assert isinstance(found, SpanTrainer)
-        return found
+        return SpanTrainer(self.spec, self.everyone)
 
     def forward(self) -> Forward:
         """Scores [B, b, classes] of replicas with their own parameters [B, *shape] on their own samples."""
@@ -119,7 +115,7 @@ class BatchedEngine:
         if "gradients" not in self._cache:
             self._cache["gradients"] = torch.compile(gradients, dynamic=False) if self.compiled else gradients
         found = self._cache["gradients"]
-        assert not isinstance(found, int | SpanTrainer)
+        assert not isinstance(found, int)
         return found
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[object]:

@@ -37,21 +37,31 @@ def train_on_threads(
 
     A failure on a thread is raised here. While this runs, products are not split over threads anywhere.
     """
-    with torch_threads(1) as threads, _switching(SWITCH_SECONDS):
-        workers, total = workers or threads, trials * active
-        rows = group * max(2 * workers, BLOCK_BYTES // (4 * dim * group))
-        stop = threading.Event()
-        pool = ThreadPoolExecutor(workers, "device", initializer=torch.set_num_threads, initargs=(1,))
-        try:
-            waiting: deque[tuple[int, torch.Tensor, list[Future[torch.Tensor]]]] = deque()
-            for begin in range(0, total, rows):
-                updates = torch.empty(min(rows, total - begin), dim)
-                parts = zip(range(begin, total, group), updates.split(group), strict=False)
-                waiting.append((begin, updates, [pool.submit(work, i, i + len(part), part, stop) for i, part in parts]))
-                if len(waiting) == 2:  # one block is trained while the one before is used
-                    yield _block(active, *waiting.popleft())
-            while waiting:
+    with _switching(SWITCH_SECONDS), device_threads(workers) as (pool, threads, stop):
+        total = trials * active
+        rows = group * max(2 * threads, BLOCK_BYTES // (4 * dim * group))
+        waiting: deque[tuple[int, torch.Tensor, list[Future[torch.Tensor]]]] = deque()
+        for begin in range(0, total, rows):
+            updates = torch.empty(min(rows, total - begin), dim)
+            parts = zip(range(begin, total, group), updates.split(group), strict=False)
+            waiting.append((begin, updates, [pool.submit(work, i, i + len(part), part, stop) for i, part in parts]))
+            if len(waiting) == 2:  # one block is trained while the one before is used
                 yield _block(active, *waiting.popleft())
+        while waiting:
+            yield _block(active, *waiting.popleft())
+
+
+@contextmanager
+def device_threads(workers: int | None = None) -> Iterator[tuple[ThreadPoolExecutor, int, threading.Event]]:
+    """Threads that train devices, how many there are, and an event that is set when nobody waits for them any more.
+
+    Inside, products are not split over threads anywhere. What has not begun when this is left is not begun.
+    """
+    with torch_threads(1) as threads:
+        count, stop = workers or threads, threading.Event()
+        pool = ThreadPoolExecutor(count, "device", initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            yield pool, count, stop
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)

@@ -21,13 +21,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import optimize
 
 from airfl.errors import InputError
-from airfl.privacy import gaussian_mu
+from airfl.privacy import Neighbours, gaussian_mu, reach
 
 #: Norm of the averaged update over the clip norm where nothing else is stated: devices pull in different directions.
 ALIGNMENT = 0.3
@@ -65,15 +65,14 @@ class Measured:
     model: str
     epsilon: float
     delta: float
-    neighbours: str
+    neighbours: Neighbours
     accuracy: float
     noiseless: float
 
     @property
     def residual(self) -> float:
         """z of a run whose budget sets the noise and in which all devices take part."""
-        reach = 1.0 if self.neighbours == "add-remove" else 2.0
-        return reach / (gaussian_mu(self.epsilon, self.delta) * self.devices * ALIGNMENT)
+        return reach(self.neighbours) / (gaussian_mu(self.epsilon, self.delta) * self.devices * ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def read_measured(path: str | Path) -> list[Measured]:
                 row["model"],
                 float(row["epsilon"]),
                 float(row["delta"]),
-                row["neighbours"],
+                cast(Neighbours, row["neighbours"]),
                 float(row["accuracy_mean"]),
                 float(row["noiseless_accuracy"]),
             )

@@ -19,7 +19,7 @@ from airfl.errors import InputError
 from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
 from airfl.linkplan.law import Combining, combining
 from airfl.linkplan.quantities import Quantities, word_of
-from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu
+from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu, reach
 from airfl.privacy.gaussian import squared_ratios
 
 #: Devices up to which the ledger follows each of them through the run (``promise.MAX_DEVICE_NORMS``).
@@ -30,7 +30,7 @@ RUN_ROUNDS = 8
 ONE_POINT = 0.01
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """All that follows. None where a quantity it needs is not known.
 
@@ -64,12 +64,12 @@ class Answer:
     snr_db: float | None
     threshold_db: float | None
     noise_var: float
-    noise_to_update: float | None
-    free_noise_to_update: float | None
-    residual: float | None
-    accuracy_cost: float | None
-    tolerated: float | None
-    smallest_devices: int | None
+    noise_to_update: float | None = None
+    free_noise_to_update: float | None = None
+    residual: float | None = None
+    accuracy_cost: float | None = None
+    tolerated: float | None = None
+    smallest_devices: int | None = None
     energy_j: float | None
     mean_energy_j: float | None
     airtime_s: float | None
@@ -96,15 +96,15 @@ class Answer:
 
 def squared_mu(q: Quantities, law: Combining | None = None) -> float:
     """μ² of the whole run at full power, for an observer of every round's model."""
-    reach = _reach(q)
+    far = reach(q.relation)
     assert q.rounds is not None
     if q.noise_var is not None:
         assert q.clip_norm is not None
-        return (reach * q.clip_norm) ** 2 * q.rounds / q.noise_var
+        return (far * q.clip_norm) ** 2 * q.rounds / q.noise_var
     assert q.antennas is not None
     assert q.parameters is not None
     law = law or combining(q.layout, q.active, q.antennas)
-    return 2.0 * reach**2 * q.parameters * q.rounds * q.snr * law.inverse_norm2
+    return 2.0 * far**2 * q.parameters * q.rounds * q.snr * law.inverse_norm2
 
 
 def free_epsilon(q: Quantities) -> float:
@@ -148,7 +148,7 @@ def answer(
         seen["base-station"] = None if law is None else epsilon_at(mu2 * factor * _loudness(q, law))
         return seen
 
-    free_var = q.rounds * (_reach(q) * (q.clip_norm or 1.0)) ** 2 / mu2
+    free_var = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / mu2
     snr_db = 10.0 * math.log10(q.snr) if from_link else None
     spread = None
     if law is not None and q.layout == "disk":  # on a ring all are at the same distance
@@ -180,17 +180,9 @@ def answer(
 def _ratios(
     q: Quantities, free_var: float, backoff: float, target2: float, tolerated: float | None, model: CostModel
 ) -> dict[str, Any]:
-    """Noise against update, what that predicts, and how many devices a tolerated ratio takes; None where not known."""
+    """Noise against update, what that predicts, and how many devices a tolerated ratio takes, where known."""
     if q.devices is None or q.parameters is None or q.rounds is None:
-        names = (
-            "noise_to_update",
-            "free_noise_to_update",
-            "residual",
-            "accuracy_cost",
-            "tolerated",
-            "smallest_devices",
-        )
-        return dict.fromkeys(names)
+        return {}
     clip = q.clip_norm or 1.0
     update = q.update_norm if q.update_norm is not None else q.alignment * clip
     root_d = math.sqrt(q.parameters)
@@ -201,7 +193,7 @@ def _ratios(
     residual = unit / fitted * math.sqrt(free_var / backoff / q.rounds)
     if tolerated is None:
         tolerated = model.residual_for(ONE_POINT) * fitted * math.sqrt(q.rounds) * root_d
-    asked = q.rounds * (_reach(q) * clip) ** 2 / target2
+    asked = q.rounds * (reach(q.relation) * clip) ** 2 / target2
     needed = root_d * math.sqrt(asked) / (update * tolerated)
     return {
         "noise_to_update": unit * root_d * math.sqrt(free_var / backoff),
@@ -211,11 +203,6 @@ def _ratios(
         "tolerated": tolerated,
         "smallest_devices": max(1, math.ceil(needed / q.participation * (1.0 - 1e-12))),
     }
-
-
-def _reach(q: Quantities) -> float:
-    """Sensitivity over the clip norm."""
-    return 1.0 if q.relation == "add-remove" else 2.0
 
 
 def _loudness(q: Quantities, law: Combining) -> float:

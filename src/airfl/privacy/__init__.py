@@ -14,6 +14,7 @@ from airfl.privacy.events import (
     PrivacyError,
     RoundEvent,
     Sampling,
+    reach,
 )
 from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon, gaussian_mu
 from airfl.privacy.ledger import Ledger
@@ -45,6 +46,7 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_mu",
     "make_accountant",
+    "reach",
     "release",
     "smallest",
     "to_dp_event",

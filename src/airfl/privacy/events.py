@@ -23,6 +23,11 @@ class PrivacyError(ValueError):
     """A privacy question that cannot be answered as asked."""
 
 
+def reach(neighbours: Neighbours) -> float:
+    """How far one device can move what is sent, in clip norms: 1 where its update becomes zero, 2 for any other one."""
+    return 1.0 if neighbours == "add-remove" else 2.0
+
+
 def require(condition: bool, message: str) -> None:
     """Raise ``PrivacyError(message)`` unless ``condition`` holds."""
     if not condition:
@@ -168,7 +173,7 @@ class RoundEvent:
 
     def contribution(self, neighbours: Neighbours) -> float:
         """How far one device can move what is sent: c for add-remove (its update becomes zero), 2c for replace."""
-        return (1.0 if neighbours == "add-remove" else 2.0) * self.clip_norm
+        return reach(neighbours) * self.clip_norm
 
     def sensitivity(self, neighbours: Neighbours) -> float:
         """S, how far one device can move the received sum: its contribution times the largest gain."""
