@@ -7,7 +7,7 @@ Every cell (model, devices, ε) gets the same tuning budget: each candidate belo
 of the training part; the test part is not touched). The best candidate of a cell is then run on the standard split.
 Tuning is not private: it looks at the data without paying for it, here and in all work that we compare with.
 
-Writes perk.csv, perk.json (candidates, choices, provenance), perk.png and perk.pdf to the output folder.
+Writes perk.csv, perk.json (candidates, their validation accuracies, choices, provenance), perk.png and perk.pdf.
 """
 
 from __future__ import annotations
@@ -148,14 +148,16 @@ def merge_json(path: Path, notes: dict[str, Any]) -> None:
     path.write_text(json.dumps({**kept, **notes}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def tune(name: str, part: Part, out: Path, device: str, candidates: tuple[dict[str, Any], ...]) -> dict[Cell, Any]:
-    """The best candidate of every cell, by validation accuracy, one trial each."""
+def tune(
+    name: str, part: Part, out: Path, device: str, candidates: tuple[dict[str, Any], ...]
+) -> dict[Cell, list[float]]:
+    """Validation accuracy of every cell with each candidate, one trial each; 0 where it diverged."""
     cells = list(product(part.devices, part.epsilons))
     points = [point(n, e, candidate, tuning=True) for n, e in cells for candidate in candidates]
     plan, folder = run(study(f"perk-tune-{name}", part, points, 1, True), out / f"tune-{name}", device)
     accuracy = [max(values, default=0.0) for values in finals(plan, folder).values()]
     table = np.array(accuracy).reshape(len(cells), len(candidates))
-    return {cell: candidates[int(row.argmax())] for cell, row in zip(cells, table, strict=True)}
+    return dict(zip(cells, table.tolist(), strict=True))
 
 
 def measure(name: str, part: Part, out: Path, device: str, chosen: dict[Cell, Any]) -> tuple[list[dict[str, Any]], Any]:
@@ -197,11 +199,16 @@ def main() -> None:
         if arguments.devices:
             part = replace(part, devices=tuple(map(int, arguments.devices.split(","))))
         studies = out / arguments.devices
-        chosen = tune(name, part, studies, arguments.device, candidates)
+        tuned = tune(name, part, studies, arguments.device, candidates)
+        chosen = {cell: candidates[int(np.argmax(accuracies))] for cell, accuracies in tuned.items()}
         found, provenance = measure(name, part, studies, arguments.device, chosen)
         rows += found
         part_of = f"{name}, {arguments.devices} devices" if arguments.devices else name
-        notes[part_of] = {"provenance": provenance, "chosen": [[n, str(e), c] for (n, e), c in chosen.items()]}
+        notes[part_of] = {
+            "provenance": provenance,
+            "chosen": [[n, str(e), c] for (n, e), c in chosen.items()],
+            "validation": [[n, str(e), [round(a, 4) for a in tuned[n, e]]] for n, e in chosen],
+        }
     merge_json(out / "perk.json", notes)
     draw_perk(merge_csv(out / "perk.csv", rows, ("model", "devices")), out)
 

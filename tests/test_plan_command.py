@@ -423,19 +423,9 @@ RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 
 def test_the_shipped_predictions_are_fits_of_committed_results():
     study = accuracy.read_measured(RESULTS / "perk.csv")
-    linear, paper = ([p for p in study if p.model == model] for model in ("linear", "paper-cnn"))
-    with open(RESULTS / "massive.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["preset"] == "massive"]
-    noiseless = next(float(row["accuracy_mean"]) for row in rows if row["epsilon"] == "inf")
-    small = [
-        accuracy.Measured(
-            6000, "small-cnn", float(r["epsilon_spent"]), 1e-5, "add-remove", float(r["accuracy_mean"]), noiseless
-        )
-        for r in rows
-        if r["epsilon"] != "inf"
-    ] + [p for p in study if p.model == "small-cnn"]
-    for points, size, error in ((linear, 7_850, 0.01), (small, 29_994, 0.035), (paper, 582_026, 0.02)):
-        model, shipped = accuracy.fit(points, ""), accuracy.SHIPPED[size]
+    for shipped, error in zip(accuracy.SHIPPED.values(), (0.01, 0.025, 0.02), strict=True):
+        points = [p for p in study if p.model in shipped.models]
+        model = accuracy.fit(points, "")
         assert (shipped.scale, shipped.power) == pytest.approx((model.scale, model.power), rel=0.05)
         assert accuracy.check(shipped, points).median_error < error
 
