@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from airfl.air import EquivalentUplink, Reception, SignalUplink
-from airfl.air.equivalent import _by_product, _by_scattering
+from airfl.air.equivalent import _by_product, _by_scattering, _weights
 from airfl.devices import UpdateBlock, clip, clip_factors
 from airfl.transceiver import transmit, zero_forcing
 from airfl.transceiver.design import reach
@@ -143,8 +143,41 @@ def test_both_ways_to_sum_clip_alike():
     assert torch.equal(block.updates, clipped)
     expected = torch.stack([gains[row, slot[trial == row]] @ clipped[trial == row] for row in (0, 1)])
     for way in (_by_product, _by_scattering):
-        total = torch.ones(2, 50)
-        way(total, block, trained, gains)
-        assert torch.allclose(total, 1.0 + expected, rtol=1e-5, atol=1e-5)
-        way(total, replace(block, factors=None), trained, gains)
-        assert not torch.allclose(total, 1.0 + 2.0 * expected, atol=0.1)
+        total = torch.ones(2, 50, dtype=torch.float64)
+        way(total, trial, _weights(block, gains.double()), trained.double())
+        assert torch.allclose(total.float(), 1.0 + expected, rtol=1e-5, atol=1e-5)
+        way(total, trial, _weights(replace(block, factors=None), gains.double()), trained.double())
+        assert not torch.allclose(total.float(), 1.0 + 2.0 * expected, atol=0.1)
+
+
+def near_a_jump(devices, edge):
+    """Updates shorter than 1 whose float32 sum takes another turn at every addition once the first one is missing."""
+    ulp, value = edge * 2.0**-23, 0.1249
+    values, so_far = [value], np.float32(0.0)
+    while so_far < edge - 1.5 * value:
+        values.append(value)
+        so_far = np.float32(so_far + np.float32(value))
+    values.append(float(edge - value / 2 - so_far))
+    values += [0.6 * ulp, -0.45 * ulp] * ((devices - len(values)) // 2)
+    return torch.tensor(values).unsqueeze(1).expand(-1, 64).contiguous()
+
+
+@pytest.mark.parametrize("add", [_by_scattering, _by_product])
+def test_one_device_moves_the_received_sum_by_its_update_however_many_there_are(monkeypatch, add):
+    """Rounding in float32 let it move the sum of 6,000 by 1.48 clip norms."""
+    monkeypatch.setattr("airfl.air.equivalent._by_scattering", add)
+    updates = near_a_jump(6000, 256.0)
+    without = updates.clone()
+    without[0] = 0.0
+
+    def received(rows):
+        factors, norms = clip_factors(rows, 1.0)
+        assert float(norms.max()) < 1.0
+        gains = torch.ones(1, len(rows), dtype=torch.complex128)
+        receiver = EquivalentUplink(0, (0,)).open(64, Reception(0, gains, torch.zeros(1, dtype=torch.float64), 1.0))
+        zeros = torch.zeros(len(rows), dtype=torch.int64)
+        receiver.add(UpdateBlock(zeros, torch.arange(len(rows)), rows, torch.zeros(len(rows)), factors))
+        return receiver._total[0]
+
+    moved = float(torch.linalg.vector_norm(received(updates) - received(without)))
+    assert 0.99 < moved < 1.0

@@ -47,7 +47,8 @@ def test_the_base_station_is_kept_to_the_budget(guarded):
         event = ledger.events[0]
         nu, q = float(simulation.plan.artificial[row]), float(simulation.plan.norm[row, 0])
         assert event.noise_source == "channel+artificial"
-        assert event.noise_var == pytest.approx(q * q * event.noise_power / 2 + 12 * nu / 2)
+        # A device that looks on knows its own noise: that of the eleven others is booked.
+        assert event.noise_var == pytest.approx(q * q * event.noise_power / 2 + 11 * nu / 2)
         reception, sent = simulation.plan.reception(0)
         assert float(sent.power_w.max()) <= guarded.channel.power_w * (1 + 1e-9)
         # The number that the ledger keeps is the coloured quadratic form over the paths that were used.
@@ -139,3 +140,13 @@ def test_noise_of_the_devices_own_earns_no_sampling_credit(guarded, law):
     config = guarded.replace(changes)
     assert not any(plan_of(config, "airfl-an").hides_participation)
     assert all(plan_of(config, "airfl-dp").hides_participation)
+
+
+def test_a_device_that_sees_the_models_knows_its_own_noise(guarded):
+    plan = plan_of(guarded, "airfl-an")
+    own = plan.artificial.unsqueeze(1) / 2.0
+    assert float(own.min()) > 0
+    assert torch.allclose(plan.noise_var - plan.unknown_var, own.expand_as(plan.noise_var), rtol=1e-9)
+    *_, (state, _) = simulation_of(guarded, "airfl-an").rounds()
+    booked = torch.tensor([[event.noise_var for event in ledger.events] for ledger in state.ledgers])
+    assert torch.allclose(booked.double(), plan.unknown_var[: len(booked)], rtol=1e-6)

@@ -265,3 +265,24 @@ def test_lanes_that_a_block_meets():
     assert met_by(lanes, 1, 2) == lanes[:2]
     assert met_by(lanes, 3, 5) == lanes[2:]
     assert met_by(lanes, 0, 5) == lanes
+
+
+def test_the_sum_of_spanned_updates_does_not_round_in_float32():
+    """Where a small update is added to large ones, float32 would lose it or make more of it."""
+    coefficients = torch.cat([torch.full((1, 1, 3000), 1.0), torch.full((1, 1, 3000), 2.0**-20)], dim=2)
+    updates = Spanned(coefficients.reshape(1, 6000, 1), torch.ones(6000, 1, 1), torch.ones(6000).double(), True)
+    found = updates.sum(torch.ones(6000, dtype=torch.float64))
+    assert found.dtype == torch.float64
+    assert found.tolist() == [3000 + 3000 * 2.0**-20] * 2
+
+
+def test_spanned_updates_that_are_not_finite_can_be_left_out():
+    spec, *data = problem()
+    block = next(iter(spanned(spec, *data, 0.3)))
+    bad = torch.zeros(len(block.trained), dtype=torch.bool)
+    bad[1] = True
+    block.trained.coefficients[:, 1] = torch.inf
+    left = block.without(bad)
+    assert torch.isfinite(left.updates).all()
+    assert not left.updates[1].any()
+    assert torch.equal(left.updates[2:], block.updates[2:])

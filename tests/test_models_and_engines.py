@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from airfl.devices import build_model, clip
@@ -245,3 +247,12 @@ def test_replicated_forward_is_the_module_itself(module, known):
     for i in range(3):
         alone = torch.func.functional_call(module, {name: value[i] for name, value in parameters.items()}, (x[i],))
         assert torch.allclose(scores[i], alone, atol=1e-4, rtol=1e-4)
+
+
+@given(large=st.integers(1, 64), dim=st.sampled_from([1023, 1024, 8192, 29_994]), small=st.floats(1e-5, 1e-3))
+def test_clipping_holds_where_small_squares_vanish_beside_large_ones(large, dim, small):
+    rows = torch.full((1, dim), small)
+    rows[0, torch.arange(dim) % 1024 < large] = 1.0
+    limit = 0.5 * float(torch.linalg.vector_norm(rows.double()))
+    clipped, _ = clip(rows, limit)
+    assert float(torch.linalg.vector_norm(clipped.double())) <= limit

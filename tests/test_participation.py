@@ -13,8 +13,8 @@ from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.errors import InputError
-from airfl.planning import plan_rounds
-from airfl.privacy import make_accountant
+from airfl.planning import _ledger_at, plan_rounds
+from airfl.privacy import make_accountant, smallest
 from airfl.promise import make_promise, sampling_of
 from airfl.schemes import SCHEMES
 from airfl.simulate import open_simulation
@@ -198,3 +198,40 @@ def test_noise_tells_nothing_about_the_draws_or_the_other_trials(poisson):
     noise = torch.cat([plan.noise_var.flatten() for plan in plans])
     assert torch.all(noise == noise[0])
     assert all(plans[1].hides_participation)
+
+
+def verdict(config, plan):
+    """ε of the channel's own noise, as the run would book it."""
+    bare = plan.promise
+    if bare.accountant == "sampled" and config.scheme.combiner_columns != "all":
+        bare = bare.without_credit()
+    return bare.spent(_ledger_at(bare, plan.minimum[0], plan.gain_bound[0].square()))
+
+
+@pytest.mark.parametrize("columns", ["active", "all"])
+@pytest.mark.parametrize("beyond", [0.8, 1.25])
+def test_the_perk_test_counts_as_the_ledger_does(poisson, columns, beyond):
+    """Noise that nobody lifts tells who took part, so credit for hiding it must not make a link a perk."""
+    config = poisson.replace({"scheme.combiner_columns": columns, "system.rounds": 12, "system.participation": 0.1})
+    (found,) = plan_of(config, trials=(0,)).perks()
+    config = config.replace({"channel.power_w": found.power_threshold_w * beyond})
+    plan = plan_of(config, trials=(0,))
+    (found,) = plan.perks()
+    assert plan.promise.accountant == "sampled"
+    assert found.is_perk == (beyond < 1.0) == (verdict(config, plan) <= plan.promise.epsilon)
+    assert found.margin_db == pytest.approx(-10 * math.log10(beyond), abs=1e-3)
+    if columns == "all":
+        assert found.is_perk == torch.equal(plan.norm, plan.minimum)
+
+
+@pytest.mark.parametrize("start", [90.98365097122719, 98.28026905616154, 73.01019165118684])
+def test_the_smallest_is_found_next_to_the_first_guess(start):
+    """exp(log x) may lie on the other side of the root than x."""
+    edge = math.nextafter(start, math.inf)
+
+    def spent(x):
+        return math.exp(min(500.0, 1e6 * math.log(edge / x)))
+
+    found = smallest(spent, 1.0, start, 1e-7)
+    assert spent(found) <= 1.0
+    assert found == pytest.approx(edge, rel=1e-6)

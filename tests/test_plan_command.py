@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from experiments.plan_agreement import compare, draw, ledgers_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airfl import linkplan
@@ -228,14 +228,18 @@ def test_every_unknown_of_a_link_round_trips(word):
     given = {key: value for key, value in vars(link).items() if value is not None and key not in ("layout", "sampling")}
     if name == "snr_db":
         given.pop("distance_m")
+        given.pop("carrier_hz")
     given.pop(name, None)
     found = plan(None, given, word)
     q, value = found.quantities, getattr(found.quantities, name)
     assert found.solved_for == name
     assert found.summary["solved_for"] == {"name": word, "value": value}
     assert found.is_perk
+    assert found.backoff_db == 0.0
     if name in ("devices", "antennas", "rounds", "parameters"):
-        assert abs(value - getattr(CELL, name)) <= 2  # participation rounds
+        # Several numbers of devices round to the same number of active ones; the smallest is found.
+        near = 1.0 / CELL.participation if name == "devices" else 0
+        assert getattr(CELL, name) - near <= value <= getattr(CELL, name)
         step = {"devices": -2}.get(name, 1)
         assert free_epsilon(q) <= 4.0 * (1 + 1e-9)
         assert free_epsilon(q.with_values({name: value + step})) > 4.0
@@ -274,6 +278,74 @@ def test_solving_for_devices_takes_the_smallest():
     found = solve(q.with_values({"snr_db": -50.0, "epsilon": 1.0}), "devices")
     assert free_epsilon(found) <= 1.0
     assert free_epsilon(found.with_values({"devices": found.devices - 1})) > 1.0
+
+
+@given(
+    devices=st.integers(2, 5000),
+    antennas=st.integers(1, 256),
+    parameters=st.integers(10, 10**6),
+    rounds=st.integers(1, 500),
+    epsilon=st.floats(0.1, 100.0),
+)
+@settings(max_examples=60, deadline=None)
+def test_whole_numbers_round_trip(devices, antennas, parameters, rounds, epsilon):
+    """A link that is solved for its SNR has the numbers that it was solved with, or a better answer beyond a jump."""
+    known = {"devices": devices, "antennas": antennas, "parameters": parameters, "rounds": rounds, "epsilon": epsilon}
+    known["snr_db"] = plan(None, known, "snr").quantities.snr_db
+    for name in ("rounds", "parameters"):
+        assert getattr(plan(None, {**known, name: None}, name).quantities, name) == known[name]
+    fewest = plan(None, {**known, "devices": None}, "devices")
+    assert fewest.quantities.devices <= devices
+    assert fewest.is_perk
+    most = plan(None, {**known, "antennas": None}, "antennas")
+    assert most.quantities.antennas >= antennas
+    assert most.is_perk
+
+
+def test_a_number_beyond_the_solved_one_that_misses_is_named(call):
+    """The combiner's norm jumps where it changes its way of working."""
+    _, out, _ = call("plan", "lora-wide-area", "--snr", "-30", "--solve-for", "devices", "--json")
+    solved = json.loads(out)["solved_for"]
+    assert solved["not_at"] > solved["value"]
+    _, out, _ = call("plan", "lora-wide-area", "--snr", "-30", "--devices", str(solved["not_at"]), "--json")
+    assert not json.loads(out)["is_perk"]
+    _, out, _ = call("plan", "lora-wide-area", "--snr", "-30", "--solve-for", "devices")
+    assert f"{solved['not_at']:,} misses the target" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "snr_db = -40.0\ndistance_m = 1e6",
+        "snr_db = -40.0\nnoise_var = 3.0",
+        "active = 10\nparticipation = 0.5",
+        "update_norm = 1.0\nalignment = 0.5",
+        "clip_factor = 0.1\nclip_norm = 1.0",
+    ],
+)
+def test_a_scenario_that_says_one_thing_twice_is_refused(call, tmp_path, pair):
+    (tmp_path / "twice.toml").write_text(f"devices = 100\nparameters = 1000\n{pair}\n")
+    code, _, err = call("plan", str(tmp_path / "twice.toml"))
+    assert code == 2
+    assert "say the same thing" in err
+
+
+def test_the_clip_norm_follows_the_number_of_parameters(call):
+    _, out, _ = call("plan", "urban-cell", "--parameters", "1000", "--json")
+    assert json.loads(out)["quantities"]["clip_norm"] == pytest.approx(math.sqrt(12.0))
+
+
+def test_answers_out_of_range_and_guesses_are_said(call):
+    code, _, err = call("plan", "satellite-iot", "--solve-for", "rounds", "--snr", "-200")
+    assert code == 2
+    assert "outside of what a plan takes" in err
+    _, out, _ = call("plan", "urban-cell")
+    assert "a guess here, since the fit has ε from 0.5 to 8" in " ".join(out.split())
+    _, out, _ = call("plan", "satellite-iot")
+    assert "a guess here" not in out
+    _, out, _ = call("plan", "satellite-iot", "--solve-for", "epsilon")
+    assert "DP is a perk" not in out
+    assert "nothing is held back" in " ".join(out.split())
 
 
 # --- scenarios, words, the command
@@ -468,11 +540,12 @@ def write_study(path, model):
         writer.writerow([50, "linear", 0.1, 1e-5, "add-remove", "", "", 0, 0.84])
 
 
-def test_a_study_is_fitted_and_checked(call, tmp_path):
+def test_a_study_is_fitted_and_checked(call, tmp_path, monkeypatch):
     truth = accuracy.CostModel(0.01, 1.2, "")
     place = tmp_path / "experiments" / "results"
     place.mkdir(parents=True)
     write_study(place / "perk.csv", truth)
+    monkeypatch.setattr(accuracy, "find_study", lambda: place / "perk.csv")
     points = accuracy.read_measured(place / "perk.csv")
     assert len(points) == 9  # ε = ∞ has nothing to predict, and cells without accuracy tell nothing
     model = accuracy.fit(points, "study")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import airfl
 from airfl import schemes
+from airfl.bookkeeping import update_factor
 from airfl.devices import load_samples, open_task
 from airfl.lanes import Lane, shared_lanes
 from airfl.privacy import make_accountant
@@ -348,3 +349,24 @@ def test_perk_threshold_of_the_paper_is_near_minus_66_db():
     plan = plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, range(10)), 582_026)
     thresholds = [item.snr_threshold_db for item in plan.perks()]
     assert -72 < float(np.median(thresholds)) < -60
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e30])
+def test_an_update_that_is_not_finite_counts_as_none(tiny, value):
+    """Whether a run stops must not tell of a single device: with clipping it goes on, with the same ledger."""
+
+    def sabotage(block):
+        if int(block.slot[0]) != 0:
+            return block
+        trained = block.updates.clone()
+        trained[0] = value
+        return replace(block, trained=trained, losses=torch.full_like(block.losses, value))
+
+    simulation = open_simulation(tiny, "airfl-dp", [0])
+    (odd,) = advance_together([simulation], [simulation.init()], sabotage)
+    (even,) = advance_together([simulation], [simulation.init()])
+    assert simulation.checked(odd) is odd
+    assert torch.isfinite(odd.after.models).all()
+    assert odd.after.ledgers == even.after.ledgers
+    moved = (odd.after.models - even.after.models).double() / update_factor(tiny, simulation.plan, 0)
+    assert float(torch.linalg.vector_norm(moved)) <= 2 * simulation.plan.clip_norm

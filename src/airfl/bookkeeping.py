@@ -69,7 +69,7 @@ def book_round(
         max_local_steps: Q of a trial, given its row.
         gradient_var: an estimate per trial, where one was asked for.
     """
-    learning, noise_var, active = config.learning, plan.noise_var, plan.active_in(t)
+    learning, noise_var, active = config.learning, plan.unknown_var, plan.active_in(t)
     sources: dict[tuple[bool, bool], NoiseSource] = {
         (False, False): "none",
         (True, False): "channel",

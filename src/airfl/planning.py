@@ -27,6 +27,7 @@ from airfl.transceiver import (
     last_round_factor,
     norm_growth,
     perk,
+    perk_at,
     transmit,
     visibility,
 )
@@ -76,12 +77,20 @@ class RadioPlan:
     @property
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² σ²/2 + ν K_t/2 per real coordinate, [trials, T]."""
+        return self._noise_with_own_of(0)
+
+    @property
+    def unknown_var(self) -> torch.Tensor:
+        """What of v_t nobody knows, and so what is booked: a device that looks at the model knows its own noise."""
+        return self._noise_with_own_of(1)
+
+    def _noise_with_own_of(self, all_but: int) -> torch.Tensor:
         if self.norm is None:
             return torch.zeros(self.active.shape[:2], dtype=torch.float64)
         own = torch.zeros(())
         if self.artificial is not None:
-            heard = torch.from_numpy((self.active >= 0).sum(axis=2))
-            own = self.artificial.unsqueeze(1) * heard / 2.0
+            adding = torch.from_numpy((self.active >= 0).sum(axis=2) - all_but).clamp(min=0)
+            own = self.artificial.unsqueeze(1) * adding / 2.0
         return self.norm.square() * (self.link.noise_power / 2.0) + own
 
     def active_in(self, round_index: int) -> np.ndarray:
@@ -154,17 +163,22 @@ class RadioPlan:
         return [total - len(np.unique(row[row >= 0])) for row in self.active]
 
     def perks(self) -> list[Perk]:
-        """The perk test of every trial; empty without a budget or over an ideal channel.
-
-        For an accountant that has no A, the threshold is that of rounds which are all alike.
-        """
+        """The perk test of every trial; empty without a budget or over an ideal channel."""
         if self.minimum is None or self.budget is None or self.gain_bound is None:
             return []
-        power, total = self.link.config.channel.power_w, self.budget.equivalent_total
-        return [
-            perk(row, total, power, self.link.weakest_path_gain(index), self.link.noise_power)
-            for index, row in enumerate(self.minimum / self.gain_bound)
-        ]
+        config, promise = self.link.config, self.promise
+        if promise.accountant == "sampled" and config.scheme.combiner_columns != "all":
+            promise = promise.without_credit()  # noise that is not lifted tells who took part
+        power, budget = config.channel.power_w, promise.budget
+        assert budget is not None
+        found = []
+        for index, (minimum, bound) in enumerate(zip(self.minimum, self.gain_bound, strict=True)):
+            where = power, self.link.weakest_path_gain(index), self.link.noise_power
+            if budget.total is not None:
+                found.append(perk(minimum / bound, budget.total, *where))
+            else:
+                found.append(perk_at(power / _enough(promise, minimum, bound.square()) ** 2, *where))
+        return found
 
 
 def plan_rounds(
@@ -250,6 +264,17 @@ def plan_rounds(
         artificial,
         combiner,
     )
+
+
+def _enough(promise: Promise, minimum: torch.Tensor, weights: torch.Tensor) -> float:
+    """The smallest s at which norms s·π keep the promise, for accountants that have no A; 1 or less if π does."""
+
+    def spent(scale: float) -> float:
+        return promise.spent(_ledger_at(promise, scale * minimum, weights))
+
+    assert promise.epsilon is not None
+    scale = smallest(spent, promise.epsilon, 1.0, 1e-6)
+    return min(1.0, scale) if spent(1.0) <= promise.epsilon else scale
 
 
 def _normaliser(config: Config, active: np.ndarray) -> float:

@@ -84,7 +84,9 @@ class Simulation:
 
     def checked(self, step: Step) -> Step:
         """The step, unless it met NaN or infinity: then ``DivergedError``."""
-        if not bool(torch.isfinite(step.after.models).all() and torch.isfinite(step.watch.losses).all()):
+        # With clipping one device's loss must not show: whether a run stops would tell of it.
+        losses = self.scheme.clips or bool(torch.isfinite(step.watch.losses).all())
+        if not (losses and bool(torch.isfinite(step.after.models).all())):
             raise DivergedError(
                 f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {step.after.round}; "
                 "look at `learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
@@ -119,7 +121,12 @@ class Simulation:
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
         factors, norms = clip_factors(block.trained, self.plan.clip_norm)
         watch.see(block, norms)
-        return replace(block, factors=factors if self.scheme.clips else None)
+        if not self.scheme.clips:
+            return replace(block, factors=None)
+        lost = ~torch.isfinite(norms)
+        if bool(lost.any()):  # infinity or NaN times 0 is not 0
+            block = block.without(lost.to(block.trial.device))
+        return replace(block, factors=factors)
 
     def _conclude(
         self, state: State, estimate: torch.Tensor, reception: Reception, watch: Watch, sent: Transmission | None

@@ -20,8 +20,8 @@ def epsilon_text(epsilon: float | None) -> str:
     """ε with three significant digits; ∞ where there is no protection."""
     if epsilon is None or math.isinf(epsilon):
         return "∞"
-    if epsilon < 1000:
-        return f"{epsilon:.3g}"
+    if epsilon < 999.5:
+        return number(float(f"{epsilon:.3g}"))
     return f"{epsilon:,.0f}" if epsilon < 100_000 else f"{epsilon:.1e}".replace("e+0", "e").replace("e+", "e")
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from airfl.air.uplink import Reception, Uplink
-from airfl.devices.precision import tf32_allowed
 from airfl.devices.updates import Spanned, UpdateBlock
 from airfl.randomness import normal_like, stream
 from airfl.threads import in_threads
 
 #: Trials whose noise is drawn at a time.
 ROWS = 16
+#: Numbers of updates that are held in float64 at a time.
+PORTION = 2**25
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,22 @@ class EquivalentUplink(Uplink):
 
 
 class EquivalentReceiver:
-    """The sum so far."""
+    """The sum so far, in float64.
+
+    In float32 the rounding of a sum over K devices depends on all of them: with updates chosen for it, one device could
+    move the sum by K²·2⁻²⁴ times what it sends. What is rounded to float32 has the noise in it already.
+    """
 
     def __init__(self, uplink: EquivalentUplink, dim: int, reception: Reception) -> None:
         self._uplink, self._dim, self._reception = uplink, dim, reception
-        self._gains = reception.gains.real.to(torch.float32)
+        self._gains = reception.gains.real.to(torch.float64)
         self._total: torch.Tensor | None = None
 
     def add(self, block: UpdateBlock) -> None:
         """See ``Receiver.add``."""
         self._gains = self._gains.to(block.trained.device)
         if self._total is None:
-            self._total = torch.zeros(len(self._gains), self._dim, device=block.trained.device)
+            self._total = torch.zeros(len(self._gains), self._dim, device=block.trained.device, dtype=torch.float64)
         _add(self._total, block, self._gains)
 
     def finish(self) -> torch.Tensor:
@@ -56,8 +61,8 @@ class EquivalentReceiver:
         for some in range(0, len(noisy), ROWS):
             rows = noisy[some : some + ROWS]
             for row, noise in zip(rows, in_threads(self._unit_noise, rows), strict=True):
-                total[row] += noise.to(total.device) * std[row]
-        return total
+                total[row] += noise.to(total.device, torch.float64) * std[row]
+        return total.float()
 
     def _unit_noise(self, row: int) -> torch.Tensor:
         """N(0, I_d), keyed, drawn on the CPU."""
@@ -72,7 +77,11 @@ def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
         total[int(block.trial[0])] += block.trained.sum(_weights(block, gains))
     else:
         # Scattered additions on a GPU come in any order; a small matrix product does not.
-        (_by_product if block.trained.is_cuda else _by_scattering)(total, block, block.trained, gains)
+        add = _by_product if block.trained.is_cuda else _by_scattering
+        weights, portion = _weights(block, gains), max(1, PORTION // total.shape[1])
+        for some in range(0, len(weights), portion):
+            part = slice(some, some + portion)
+            add(total, block.trial[part], weights[part], block.trained[part].double())
 
 
 def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
@@ -80,13 +89,11 @@ def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
     return weights if block.factors is None else weights * block.factors
 
 
-def _by_product(total: torch.Tensor, block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> None:
-    weights = _weights(block, gains)
-    mix = torch.zeros(len(gains), len(weights), device=weights.device)
-    mix[block.trial, torch.arange(len(weights), device=mix.device)] = weights
-    with tf32_allowed(False):  # the clip norm holds to a millionth
-        total.addmm_(mix, trained)
+def _by_product(total: torch.Tensor, trial: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor) -> None:
+    mix = torch.zeros(len(total), len(weights), device=weights.device, dtype=weights.dtype)
+    mix[trial, torch.arange(len(weights), device=mix.device)] = weights
+    total.addmm_(mix, trained)
 
 
-def _by_scattering(total: torch.Tensor, block: UpdateBlock, trained: torch.Tensor, gains: torch.Tensor) -> None:
-    total.index_add_(0, block.trial, _weights(block, gains).unsqueeze(1) * trained)
+def _by_scattering(total: torch.Tensor, trial: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor) -> None:
+    total.index_add_(0, trial, trained.mul_(weights.unsqueeze(1)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -44,10 +44,10 @@ class Spanned:
         return (torch.cat([weights, a.sum(dim=2)], dim=1) if self.bias else weights).float()
 
     def sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Σ_i weights_i Δ_i, [d]."""
-        a = (self.coefficients * weights.unsqueeze(1)).flatten(1)
+        """Σ_i weights_i Δ_i in float64, [d]."""
+        a = (self.coefficients.double() * weights.unsqueeze(1)).flatten(1)
         parts = zip(a.split(TILE, dim=1), self.samples.flatten(0, 1).split(TILE), strict=True)
-        total = torch.stack([part @ x for part, x in parts]).sum(dim=0).flatten()
+        total = torch.stack([part @ x.double() for part, x in parts]).sum(dim=0).flatten()
         return torch.cat([total, a.sum(dim=1)]) if self.bias else total
 
 
@@ -69,6 +69,16 @@ class UpdateBlock:
     trained: torch.Tensor | Spanned
     losses: torch.Tensor
     factors: torch.Tensor | None = None
+
+    def without(self, which: torch.Tensor) -> UpdateBlock:
+        """The same with nothing from some of the replicas, [B] bool."""
+        trained = self.trained
+        if isinstance(trained, Spanned):
+            left = trained.coefficients.masked_fill(which.unsqueeze(-1), 0.0)
+            trained = replace(trained, coefficients=left, norms=trained.norms.masked_fill(which, 0.0))
+        else:
+            trained = trained.masked_fill(which.unsqueeze(-1), 0.0)
+        return replace(self, trained=trained)
 
     @property
     def updates(self) -> torch.Tensor:

@@ -6,7 +6,7 @@ Loads no torch: a plan is arithmetic and a look-up, so it answers at once.
 from airfl.linkplan.answer import Answer, answer, free_epsilon, noise_of
 from airfl.linkplan.asking import pose
 from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, scenario_text
-from airfl.linkplan.solving import solve
+from airfl.linkplan.solving import exception, solve
 
 __all__ = [
     "WORDS",
@@ -34,4 +34,4 @@ def plan(
     quantities, unknown = pose(scenario, given or {}, solve_for)
     if unknown is not None:
         quantities = solve(quantities, unknown)
-    return answer(quantities, unknown, tolerated)
+    return answer(quantities, unknown, tolerated, not_at=exception(quantities, unknown))

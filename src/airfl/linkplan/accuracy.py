@@ -41,12 +41,14 @@ class CostModel:
 
     Attributes:
         models: names of the models whose accuracies it was fitted on.
+        epsilons: the smallest and the largest ε it was fitted on.
     """
 
     scale: float
     power: float
     source: str
     models: tuple[str, ...] = ()
+    epsilons: tuple[float, float] = (0.25, 8.0)
 
     def cost(self, residual: float, noiseless: float = NOISELESS) -> float:
         """Accuracy lost at this residual noise, as a fraction (0.01 is one point)."""
@@ -126,7 +128,7 @@ def fit(points: Sequence[Measured], source: str) -> CostModel:
 SHIPPED = {
     7_850: CostModel(0.294, 0.894, "softmax regression with 50 to 60,000 devices", ("linear",)),
     29_994: CostModel(0.110, 0.996, "a small CNN with 50 to 60,000 devices", ("small-cnn",)),
-    582_026: CostModel(0.104, 0.867, "the paper's CNN with 50 to 6,000 devices", ("paper-cnn",)),
+    582_026: CostModel(0.104, 0.867, "the paper's CNN with 50 to 6,000 devices", ("paper-cnn",), (0.5, 8.0)),
 }
 
 
@@ -144,7 +146,8 @@ def shipped(parameters: int | None) -> CostModel:
     above = int(np.searchsorted(sizes, size))
     both = [SHIPPED[s] for s in sizes[above - 1 : above + 1]]
     models = tuple(name for one in both for name in one.models)
-    return CostModel(scale, power, " and ".join(one.source for one in both), models)
+    epsilons = max(one.epsilons[0] for one in both), min(one.epsilons[1] for one in both)
+    return CostModel(scale, power, " and ".join(one.source for one in both), models, epsilons)
 
 
 def check(model: CostModel, points: Sequence[Measured]) -> Check:
@@ -220,10 +223,7 @@ def _is_finite(text: str) -> bool:
 
 
 def find_study() -> Path | None:
-    """``experiments/results/perk.csv`` below the working folder, of the checkout, or of the package."""
+    """``experiments/results/perk.csv`` of the package or of the checkout: what the shipped predictions are fits of."""
     place = Path("experiments") / "results" / "perk.csv"
     own = Path(__file__).resolve()
-    for root in (Path.cwd(), own.parents[3], own.parents[1]):
-        if (root / place).is_file():
-            return root / place
-    return None
+    return next((root / place for root in (own.parents[1], own.parents[3]) if (root / place).is_file()), None)

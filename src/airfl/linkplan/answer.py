@@ -26,6 +26,8 @@ from airfl.privacy.gaussian import squared_ratios
 FOLLOWED = 1000
 #: Rounds over which the table followed them.
 RUN_ROUNDS = 8
+#: What rounding may do to μ²: a solved link sits on the threshold, and counts as one that meets its target.
+ROUNDING = 1e-9
 #: The cost in accuracy at which the smallest number of devices is stated: one point.
 ONE_POINT = 0.01
 
@@ -52,6 +54,7 @@ class Answer:
         energy_j, mean_energy_j: of a round, of the device that needs most and on average over devices, at full clip.
         airtime_s: d symbols: one real value a complex symbol, since only the real part is used.
         solved_for: the quantity that was asked for, and its value in ``quantities``.
+        not_at: a larger number of devices, or a smaller one of antennas, that misses the target all the same.
         is_default_ratio: whether ``tolerated`` was not asked for.
     """
 
@@ -74,6 +77,7 @@ class Answer:
     mean_energy_j: float | None
     airtime_s: float | None
     solved_for: str | None = None
+    not_at: int | None = None
     is_default_ratio: bool = True
 
     @property
@@ -88,9 +92,11 @@ class Answer:
         plain = {
             key: value if not isinstance(value, float) or math.isfinite(value) else None
             for key, value in vars(self).items()
-            if key not in ("quantities", "solved_for", "is_default_ratio")
+            if key not in ("quantities", "solved_for", "not_at", "is_default_ratio")
         }
         solved = None if name is None else {"name": word_of(name), "value": getattr(q, name)}
+        if solved is not None and self.not_at is not None:
+            solved["not_at"] = self.not_at
         return {**plain, "backoff_db": self.backoff_db, "solved_for": solved, "quantities": vars(q)}
 
 
@@ -107,6 +113,11 @@ def squared_mu(q: Quantities, law: Combining | None = None) -> float:
     return 2.0 * far**2 * q.parameters * q.rounds * q.snr * law.inverse_norm2
 
 
+def meets(mu2: float, goal: float) -> bool:
+    """Whether μ² is within the target's, but for rounding."""
+    return mu2 <= goal * (1.0 + ROUNDING)
+
+
 def free_epsilon(q: Quantities) -> float:
     """Free ε for who sees the models; exact for the noise that is assumed."""
     return gaussian_epsilon(q.delta, math.sqrt(squared_mu(q)))
@@ -119,7 +130,11 @@ def noise_of(ledger: Ledger) -> float:
 
 
 def answer(
-    q: Quantities, solved_for: str | None = None, tolerated: float | None = None, model: CostModel | None = None
+    q: Quantities,
+    solved_for: str | None = None,
+    tolerated: float | None = None,
+    model: CostModel | None = None,
+    not_at: int | None = None,
 ) -> Answer:
     """Everything about a complete set of quantities.
 
@@ -127,6 +142,7 @@ def answer(
         solved_for: which of them was solved for.
         tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
         model: of the cost in accuracy; default: what is shipped for this number of parameters.
+        not_at: see ``Answer``.
     """
     if tolerated is not None and not 0.0 < tolerated < math.inf:
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
@@ -136,8 +152,10 @@ def answer(
     law = combining(q.layout, q.active, q.antennas or 0) if from_link else None
     mu2 = squared_mu(q, law)
     target2 = gaussian_mu(q.epsilon, q.delta) ** 2
+    is_perk = solved_for == "epsilon" or meets(mu2, target2)  # a solved ε is what there is
     margin_db = 0.0 if solved_for == "epsilon" else 10.0 * math.log10(target2 / mu2)
-    backoff = min(1.0, target2 / mu2) if margin_db < -1e-9 else 1.0
+    margin_db = max(0.0, margin_db) if is_perk else margin_db
+    backoff = 1.0 if is_perk else target2 / mu2
 
     def epsilon_at(squared: float) -> float | None:
         found = gaussian_epsilon(q.delta, math.sqrt(squared))
@@ -163,7 +181,7 @@ def answer(
         epsilon=by_observer(1.0),
         epsilon_range=spread,
         epsilon_kept=by_observer(backoff),
-        is_perk=margin_db >= -1e-9,  # a solved link sits on the threshold, but for rounding
+        is_perk=is_perk,
         margin_db=margin_db,
         snr_db=snr_db,
         threshold_db=None if snr_db is None else snr_db + margin_db,
@@ -172,6 +190,7 @@ def answer(
         mean_energy_j=None if energy is None or law is None else energy * law.mean_power,
         airtime_s=airtime,
         solved_for=solved_for,
+        not_at=not_at,
         is_default_ratio=tolerated is None,
         **ratios,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, word_of
+from airfl.linkplan.quantities import SAME, WORDS, Quantities, read_scenario, scenario_names, word_of
 
 #: What makes a link.
 LINK = ("power_w", "distance_m", "bandwidth_hz")
@@ -39,7 +39,9 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
     if wanted is not None:
         values.pop(wanted, None)
     _resolve_active(values, wanted)
+    _resolve_clip(values, wanted)
     quantities = Quantities(**values)
+    _refuse_what_does_not_matter(quantities, wanted)
     missing = [name for name in _needed(values, wanted) if values.get(name) is None and name != wanted]
     if wanted is None and len(missing) == 1:
         return quantities, missing[0]
@@ -48,7 +50,6 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
         more = f" besides {_flag(wanted)}, which is solved for" if wanted else ""
         known = ", ".join(scenario_names())
         raise InputError(f"{words} missing{more}; one quantity can be left out, or give a scenario ({known})")
-    _refuse_what_does_not_matter(quantities, wanted)
     if quantities.update_norm is not None and quantities.clip_norm is None and wanted != "clip_norm":
         raise InputError("--update-norm needs --clip to compare the noise with; give both or none")
     if (quantities.update_norm or 0.0) > (quantities.clip_norm or math.inf):
@@ -63,38 +64,30 @@ def _refuse_pairs(options: Mapping[str, Any], wanted: str | None) -> None:
     """Contradictions among what the user typed, whatever a scenario says."""
     if wanted is not None and wanted in options:
         raise InputError(f"{_flag(wanted)} is given and solved for; leave out one of the two")
-    if "active" in options and "participation" in options:
-        raise InputError("--active and --participation say the same thing; give one of them")
     if "active" in options and wanted == "devices":
         raise InputError("--active fixes how many devices transmit; to solve for devices give --participation instead")
-    if "update_norm" in options and "alignment" in options:
-        raise InputError("--update-norm and --alignment say the same thing; give one of them")
     asked = {*options, *([wanted] if wanted else [])}
-    if "snr_db" in asked and "distance_m" in asked:
-        raise InputError("--snr and --distance say the same thing; give one of them")
+    for one, other in SAME:
+        if one in asked and other in asked:
+            if one == "noise_var":
+                raise InputError(f"--noise-var stands for the whole link; leave out {_flag(other)}, or --noise-var")
+            raise InputError(f"{_flag(one)} and {_flag(other)} say the same thing; give one of them")
     if "snr_db" in options and wanted in LINK:
         raise InputError(f"--snr says how good the link is, so {_flag(wanted)} cannot be solved for; leave out --snr")
-    if "noise_var" in asked:
-        for name in ("snr_db", "distance_m", "power_w", "antennas"):
-            if name in asked:
-                raise InputError(f"--noise-var stands for the whole link; leave out {_flag(name)}, or --noise-var")
 
 
 def _give_way(values: dict[str, Any], options: Mapping[str, Any], wanted: str | None) -> None:
     """Drop what a scenario says in other words than the options do."""
     asked = {*options, *([wanted] if wanted else [])}
-    if "snr_db" in asked:
-        values.pop("distance_m", None)
-    if "distance_m" in asked or (wanted in LINK and "snr_db" not in options):
+    if wanted in LINK and "snr_db" not in options:
         values.pop("snr_db", None)
-    if "noise_var" in asked:
-        for name in ("snr_db", "distance_m", "power_w", "antennas"):
-            values.pop(name, None)
-    elif asked & {"snr_db", "distance_m", "power_w", "antennas"}:
-        values.pop("noise_var", None)
-    if asked & {"active", "participation"}:
-        values.pop("active", None)
-        values.pop("participation", None)
+    if "clip_norm" in asked:
+        values.pop("clip_factor", None)
+    for one, other in SAME:
+        if one in asked:
+            values.pop(other, None)
+        if other in asked:
+            values.pop(one, None)
 
 
 def _refuse_what_does_not_matter(quantities: Quantities, wanted: str | None) -> None:
@@ -124,6 +117,17 @@ def _resolve_active(values: dict[str, Any], wanted: str | None) -> None:
     if active > devices:
         raise InputError(f"{active:,} active devices are more than the {devices:,} that there are; lower --active")
     values["participation"] = active / devices
+
+
+def _resolve_clip(values: dict[str, Any], wanted: str | None) -> None:
+    """c² = clip_factor·d, for the d that is planned with; c is not known while d is solved for."""
+    factor = values.pop("clip_factor", None)
+    if factor is None or wanted == "parameters":
+        return
+    parameters = values.get("parameters")
+    if isinstance(parameters, bool) or not isinstance(parameters, int | float) or not 0 < parameters < math.inf:
+        raise InputError(f"`clip_factor` needs a positive number of `parameters`; got {parameters!r}")
+    values["clip_norm"] = math.sqrt(factor * parameters)
 
 
 def _needed(values: Mapping[str, Any], wanted: str | None) -> tuple[str, ...]:

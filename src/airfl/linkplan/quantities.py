@@ -68,7 +68,7 @@ class Quantities:
     noise_var: float | None = None
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
+        for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is None:
                 continue
@@ -119,7 +119,8 @@ class Quantities:
 
 
 _WHOLE = ("devices", "antennas", "parameters", "rounds")
-_RANGES: dict[str, tuple[float, float]] = {
+#: What a plan takes.
+RANGES: dict[str, tuple[float, float]] = {
     "devices": (1, 10**9),
     "participation": (1e-9, 1.0),
     "antennas": (1, 10**6),
@@ -158,9 +159,19 @@ WORDS = {
 }
 
 
+#: Two ways of saying one thing: a scenario, or what was typed, has one of them.
+SAME = (
+    ("active", "participation"),
+    ("update_norm", "alignment"),
+    ("snr_db", "distance_m"),
+    ("snr_db", "carrier_hz"),
+    *(("noise_var", name) for name in ("snr_db", "distance_m", "carrier_hz", "power_w", "antennas")),
+)
+
+
 def word_of(name: str) -> str:
     """The command's word for a quantity."""
-    return next(word for word, field in WORDS.items() if field == name)
+    return next((word for word, field in WORDS.items() if field == name), name.removesuffix("_hz").replace("_", "-"))
 
 
 def scenario_names() -> list[str]:
@@ -183,7 +194,7 @@ def scenario_text(name: str) -> str:
 
 
 def read_scenario(name: str) -> dict[str, Any]:
-    """The values of a scenario, `clip_factor` (c² = clip_factor·d) and `active` (K) resolved."""
+    """The values of a scenario as they stand there, with `clip_factor` (c² = clip_factor·d) and `active` (K)."""
     try:
         values = tomllib.loads(scenario_text(name))
     except tomllib.TOMLDecodeError as error:
@@ -192,12 +203,10 @@ def read_scenario(name: str) -> dict[str, Any]:
     unknown = sorted(set(values) - known)
     if unknown:
         raise InputError(f"scenario `{name}`: unknown key `{unknown[0]}`; known: {', '.join(sorted(known))}")
-    factor, parameters = values.pop("clip_factor", None), values.get("parameters")
-    if factor is not None:
-        if "clip_norm" in values or parameters is None:
-            raise InputError(f"scenario `{name}`: `clip_factor` goes with `parameters` and without `clip_norm`")
-        for key, value in (("clip_factor", factor), ("parameters", parameters)):
-            if type(value) not in (int, float) or not 0 < value < math.inf:
-                raise InputError(f"scenario `{name}`: `{key}` must be a positive number; got {value!r}")
-        values["clip_norm"] = math.sqrt(factor * parameters)
+    for one, other in (*SAME, ("clip_factor", "clip_norm")):
+        if one in values and other in values:
+            raise InputError(f"scenario `{name}`: `{one}` and `{other}` say the same thing; keep one of them")
+    factor = values.get("clip_factor", 1.0)
+    if type(factor) not in (int, float) or not 0 < factor < math.inf:
+        raise InputError(f"scenario `{name}`: `clip_factor` must be a positive number; got {factor!r}")
     return values

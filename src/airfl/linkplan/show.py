@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from airfl.linkplan.accuracy import Check, CostModel, shipped
+from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS, WELL_MEASURED
 from airfl.linkplan.quantities import Quantities, word_of
@@ -60,13 +60,14 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     free = answer.epsilon["models"]
     said = []
     if answer.solved_for is not None:
-        said.append(f"Solved for {word_of(answer.solved_for)}: {solved_text(answer)}.")
+        said.append(f"Solved for {word_of(answer.solved_for)}: {solved_text(answer)}.{_but(answer)}")
     spread = ""
     if answer.epsilon_range is not None and answer.epsilon_range[1] > 1.01 * answer.epsilon_range[0]:
         low, high = (epsilon_text(value) for value in answer.epsilon_range)
         spread = f"; from {low} to {high} depending on where the devices happen to be"
+    noise = "At full power the noise alone" if answer.snr_db is not None else "This noise"
     said.append(
-        f"At full power the noise alone gives ε = {epsilon_text(free)} (δ = {number(q.delta)}, "
+        f"{noise} gives ε = {epsilon_text(free)} (δ = {number(q.delta)}, "
         f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
     )
     if answer.snr_db is not None and q.active > WELL_MEASURED:
@@ -81,6 +82,14 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     return said
 
 
+def _but(answer: Answer) -> str:
+    """Where the combiner changes its way of working its norm jumps."""
+    if answer.not_at is None:
+        return ""
+    side = "larger" if answer.solved_for == "devices" else "smaller"
+    return f" Not every {side} number does: {answer.not_at:,} misses the target."
+
+
 def _perk_sentence(answer: Answer) -> str:
     target = f"ε = {epsilon_text(answer.quantities.epsilon)}"
     where = ""
@@ -89,10 +98,16 @@ def _perk_sentence(answer: Answer) -> str:
             " The worst-case SNR (P·Λ_min/σ² per antenna, Λ_min the path gain at the edge) is "
             f"{answer.snr_db:.1f} dB and the threshold {answer.threshold_db:.1f} dB."
         )
+    if answer.solved_for == "epsilon":
+        return f"There is no target but {target}, which is what the noise gives: nothing is held back.{where}"
     if answer.is_perk:
         return f"DP is a perk: the noise meets {target} with {answer.margin_db:.1f} dB to spare.{where}"
-    how = "devices hold that much power back" if answer.snr_db is not None else "the sum needs that much more noise"
-    return f"DP is not a perk: for {target} the link is {-answer.margin_db:.1f} dB too good, so {how}.{where}"
+    if answer.snr_db is None:
+        return f"DP is not a perk: {target} needs {-answer.margin_db:.1f} dB more noise."
+    return (
+        f"DP is not a perk: for {target} the link is {-answer.margin_db:.1f} dB too good, so devices hold that much "
+        f"power back.{where}"
+    )
 
 
 def _tested(model: CostModel, check: Check | None) -> str:
@@ -113,6 +128,18 @@ def _tested(model: CostModel, check: Check | None) -> str:
     return "; ".join(said)
 
 
+def _beyond(answer: Answer, model: CostModel) -> str:
+    """What about this question lies outside of what the prediction was fitted on."""
+    kept, sizes = answer.epsilon_kept["models"], sorted(SHIPPED)
+    low, high = model.epsilons
+    odd = []
+    if kept is not None and not 0.99 * low <= kept <= 1.01 * high:
+        odd.append(f"ε from {number(low)} to {number(high)}")
+    if not sizes[0] <= (answer.quantities.parameters or 0) <= sizes[-1]:
+        odd.append(f"{sizes[0]:,} to {sizes[-1]:,} parameters")
+    return f"; a guess here, since the fit has {' and '.join(odd)}" if odd else ""
+
+
 def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     if answer.noise_to_update is None or answer.accuracy_cost is None:
         return ["Noise against update is not known without --devices and --parameters."]
@@ -126,7 +153,10 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
     points = 100.0 * answer.accuracy_cost
     cost = f"{points:.1f}" if points >= 0.05 else "less than 0.1"
     model = shipped(q.parameters)
-    said.append(f"Predicted cost: {cost} points of accuracy (fitted on {model.source}; {_tested(model, check)}).")
+    said.append(
+        f"Predicted cost: {cost} points of accuracy (fitted on {model.source}; {_tested(model, check)}"
+        f"{_beyond(answer, model)})."
+    )
     assert answer.tolerated is not None
     where = " (where the prediction costs one point)" if answer.is_default_ratio else ""
     said.append(

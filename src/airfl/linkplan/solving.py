@@ -1,7 +1,8 @@
 """The one unknown for which free ε meets the target.
 
 μ² is a power law in most quantities, so those are solved exactly: with μ² = C·x^p, x = (μ*²/C)^{1/p}. Devices and
-antennas enter through the combiner: the smallest number of devices and the largest number of antennas are searched.
+antennas enter through the combiner: the smallest number of devices and the largest number of antennas are searched. Its
+norm jumps where it changes its way of working, so not every larger (smaller) number need do: ``exception`` finds one.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import math
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.linkplan.answer import free_epsilon, squared_mu
+from airfl.linkplan.answer import free_epsilon, meets, squared_mu
 from airfl.linkplan.law import MOST_ANTENNAS, MOST_DEVICES, fewest_devices
-from airfl.linkplan.quantities import Quantities
+from airfl.linkplan.quantities import RANGES, Quantities, word_of
 from airfl.privacy import gaussian_delta, gaussian_mu
 from airfl.wording import epsilon_text
 
@@ -29,7 +30,7 @@ POWER_LAWS = {
 #: Numbers of devices that are tried before the last step is refined.
 _TRIED = 240
 #: The largest n that a plan takes.
-MOST_N = 10**9
+MOST_N = int(RANGES["devices"][1])
 
 
 def solve(q: Quantities, unknown: str) -> Quantities:
@@ -57,7 +58,23 @@ def solve(q: Quantities, unknown: str) -> Quantities:
         value = (goal / squared_mu(q.with_values({unknown: 1}))) ** (1.0 / POWER_LAWS[unknown])
     if unknown in ("rounds", "parameters"):
         value = _whole(q, unknown, value)
+    low, high = RANGES[unknown]
+    if not low <= value <= high:
+        raise InputError(
+            f"free ε equals {epsilon_text(q.epsilon)} at a {word_of(unknown)} of {value:.3g}, outside of what a plan "
+            f"takes ({low:g} to {high:g}); change the target or the link"
+        )
     return q.with_values({unknown: value})
+
+
+def exception(q: Quantities, unknown: str | None) -> int | None:
+    """A number beyond a solved one that misses the target all the same, the nearest of those that are tried."""
+    if unknown not in ("devices", "antennas"):
+        return None
+    assert q.epsilon is not None
+    goal, solved = gaussian_mu(q.epsilon, q.delta) ** 2, getattr(q, unknown)
+    beyond = [n for n in _tried(q) if n > solved] if unknown == "devices" else range(solved - 1, 0, -1)
+    return next((n for n in beyond if not meets(squared_mu(q.with_values({unknown: n})), goal)), None)
 
 
 def _whole(q: Quantities, unknown: str, value: float) -> int:
@@ -69,8 +86,8 @@ def _whole(q: Quantities, unknown: str, value: float) -> int:
     return max(1, math.floor(value * (1.0 + 1e-12)))
 
 
-def _fewest(q: Quantities, goal: float) -> int:
-    """The smallest n whose free ε is within the target; more devices are harder to reach, so there is more noise."""
+def _tried(q: Quantities) -> list[int]:
+    """Numbers of devices from the fewest to the most that the table of combiners has."""
     fewest = fewest_devices(q.layout)
     low = max(1, math.floor((fewest - 0.5) / q.participation) if fewest > 1 else 1)
     while low <= MOST_N and max(1, round(q.participation * low)) < fewest:
@@ -82,20 +99,25 @@ def _fewest(q: Quantities, goal: float) -> int:
     high = max(low, min(MOST_N, int(MOST_DEVICES / q.participation)))
     while max(1, round(q.participation * high)) > MOST_DEVICES:
         high -= 1
+    return [round(low * (high / low) ** (k / _TRIED)) for k in range(_TRIED + 1)]
+
+
+def _fewest(q: Quantities, goal: float) -> int:
+    """The smallest n whose free ε is within the target; more devices are harder to reach, so there is more noise."""
 
     def enough(n: int) -> bool:
-        return squared_mu(q.with_values({"devices": n})) <= goal
+        return meets(squared_mu(q.with_values({"devices": n})), goal)
 
-    steps: list[int] = [round(low * (high / low) ** (k / _TRIED)) for k in range(_TRIED + 1)]
+    steps = _tried(q)
     first = next((k for k, n in enumerate(steps) if enough(n)), None)
     if first is None:
-        crowd = q.with_values({"devices": high})
+        crowd = q.with_values({"devices": steps[-1]})
         raise InputError(
-            f"even {high:,} devices leave free ε at {epsilon_text(free_epsilon(crowd))}: the link is "
+            f"even {steps[-1]:,} devices leave free ε at {epsilon_text(free_epsilon(crowd))}: the link is "
             f"{10.0 * math.log10(squared_mu(crowd) / goal):.1f} dB too good; lower --power or --snr, or raise --epsilon"
         )
     if first == 0:
-        return low
+        return steps[0]
     below, above = steps[first - 1], steps[first]
     while above - below > 1:
         middle = (below + above) // 2
@@ -106,7 +128,7 @@ def _fewest(q: Quantities, goal: float) -> int:
 def _most_antennas(q: Quantities, goal: float) -> int:
     """The largest m whose free ε is within the target; more antennas hear better, so there is less noise."""
     for antennas in range(MOST_ANTENNAS, 0, -1):
-        if squared_mu(q.with_values({"antennas": antennas})) <= goal:
+        if meets(squared_mu(q.with_values({"antennas": antennas})), goal):
             return antennas
     single = q.with_values({"antennas": 1})
     raise InputError(

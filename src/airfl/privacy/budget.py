@@ -32,11 +32,6 @@ class Budget:
         # A hair above √(T/A), so that T equal rounds never add up to more.
         return Budget(rounds, math.sqrt(rounds / total) * (1.0 + 4 * rounds * 2.3e-16), total)
 
-    @property
-    def equivalent_total(self) -> float:
-        """A, or Σ 1/q_t² of T rounds at the floor where there is none."""
-        return self.total if self.total is not None else self.rounds / self.floor**2
-
 
 def check_budget(epsilon: float, delta: float, template: RoundEvent) -> float:
     """Refuse a promise that makes no sense; return σ²."""
@@ -91,7 +86,13 @@ def smallest(spent: Callable[[float], float], epsilon: float, start: float, tole
         value = spent(math.exp(log_x))
         return math.log(value / epsilon) if 0.0 < value < math.inf else math.copysign(50.0, value - epsilon)
 
-    root = math.exp(optimize.brentq(excess, math.log(low), math.log(high), xtol=tolerance, rtol=1e-14))
+    ends = math.log(low), math.log(high)
+    if excess(ends[0]) <= 0.0:  # the root is at an end, and exp(log x) is on its other side
+        root = low
+    elif excess(ends[1]) >= 0.0:
+        root = high
+    else:
+        root = math.exp(optimize.brentq(excess, *ends, xtol=tolerance, rtol=1e-14))
     step = 0.1 * tolerance
     while spent(root) > epsilon:
         root, step = root * (1.0 + step), step * 2.0

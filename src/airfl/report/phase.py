@@ -15,6 +15,7 @@ from airfl.linkplan import Answer
 from airfl.linkplan.answer import squared_mu
 from airfl.linkplan.law import MOST_DEVICES, fewest_devices
 from airfl.linkplan.quantities import Quantities
+from airfl.linkplan.solving import MOST_N
 from airfl.privacy import gaussian_mu
 from airfl.report.figures import RC, write_figure
 from airfl.wording import epsilon_text, number
@@ -36,7 +37,7 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
     q = answer.quantities
     if answer.snr_db is None or q.devices is None or q.epsilon is None:
         raise InputError("the phase diagram needs a link; leave out --noise-var, or --out")
-    most = math.floor(MOST_DEVICES / q.participation)
+    most = min(MOST_N, math.floor(MOST_DEVICES / q.participation))
     low = max(2, math.ceil(fewest_devices(q.layout) / q.participation))
     devices = np.unique(np.geomspace(low, most, 160).round().astype(int))
     devices = devices[np.round(q.participation * devices) <= MOST_DEVICES]

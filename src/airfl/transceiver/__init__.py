@@ -1,6 +1,6 @@
 """Receive combiner, transmit scalars, and how the privacy budget is spent over rounds."""
 
-from airfl.transceiver.allocation import Perk, allocate, perk
+from airfl.transceiver.allocation import Perk, allocate, perk, perk_at
 from airfl.transceiver.artificial import Visibility, norm_growth, visibility
 from airfl.transceiver.certificate import certificate
 from airfl.transceiver.combiners import COMBINERS, Combiner
@@ -29,6 +29,7 @@ __all__ = [
     "noisy_predictions",
     "norm_growth",
     "perk",
+    "perk_at",
     "transmit",
     "visibility",
     "zero_forcing",

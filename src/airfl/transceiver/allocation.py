@@ -62,8 +62,8 @@ class Perk:
     """Whether the channel's own noise already meets the budget, and by how much.
 
     Attributes:
-        is_perk: Σ 1/π_t² ≤ A.
-        power_threshold_w: the largest transmit power at which that holds, P* = P·A/Σ(1/π_t²), since π_t² ∝ 1/P.
+        is_perk: whether norms π_t keep the promise: Σ 1/π_t² ≤ A where there is an A.
+        power_threshold_w: the largest transmit power at which they do, P* = P·A/Σ(1/π_t²), since π_t² ∝ 1/P.
         margin_db: 10·log10(P*/P); negative when power has to be held back.
         snr_threshold_db: P*·Λ_min/σ², the paper's worst-case SNR at the threshold (device at the cell edge).
     """
@@ -75,11 +75,15 @@ class Perk:
 
 
 def perk(minimum: torch.Tensor, budget: float, power_w: float, path_gain: float, noise_power: float) -> Perk:
-    """Test DP as a perk for one run of T rounds with minimum norms π_t, [T]."""
+    """Test DP as a perk for one run of T rounds with minimum norms π_t, [T], and a budget A."""
     spent = float((1.0 / minimum.to(torch.float64).square()).sum())
-    threshold = power_w * budget / spent
+    return perk_at(power_w * budget / spent, power_w, path_gain, noise_power)
+
+
+def perk_at(threshold: float, power_w: float, path_gain: float, noise_power: float) -> Perk:
+    """The test's outcome, given the largest power at which the channel's own noise is enough."""
     return Perk(
-        is_perk=spent <= budget,
+        is_perk=threshold >= power_w,
         power_threshold_w=threshold,
         margin_db=10.0 * math.log10(threshold / power_w),
         snr_threshold_db=10.0 * math.log10(threshold * path_gain / noise_power),
