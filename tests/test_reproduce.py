@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,33 @@ def test_a_second_call_trains_nothing(small):
     outcome = reproduction.reproduce(wish, InProcess(Settings(device="cpu")))
     assert outcome.failed == 0
     assert {p: p.stat().st_mtime_ns for p in (wish.out / "studies").glob("*/parts/*.parquet")} == parts
+
+
+def test_another_variant_and_another_scale_are_left_alone_and_not_compared(small, tmp_path):
+    wish, _ = small
+    for path in wish.out.glob("fig6.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(wish.out / "studies", tmp_path / "studies")
+    for suffix in ("csv", "json"):  # of the full scale: not to be judged beside the small one
+        shutil.copy(RESULTS / f"fig5.{suffix}", tmp_path)
+    again = replace(wish, names=("fig6",), out=tmp_path, variants=("authors",))
+    outcome = reproduction.reproduce(again, InProcess(Settings(device="cpu")))
+    found, before = (sorted(map(str, studies.read_rows(folder / "fig6.csv"))) for folder in (tmp_path, wish.out))
+    assert found == before
+    assert set(studies.read_notes(tmp_path / "fig6.json")["studies"]) == {"fig6-authors", "fig6-airfl"}
+    for variant in studies.VARIANTS:
+        verdicts = {claim.sentence[:13]: claim.verdict for claim in outcome.claims[variant]}
+        assert verdicts["Below a thres"] == "holds"
+        assert verdicts["Stricter priv"] == "not run"
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(call, tmp_path):
+    (tmp_path / "afile").write_text("")
+    for out in ("afile", "afile/sub"):
+        code, _, error = call("reproduce", "fig2", "--out", out)
+        assert code == 2
+        assert out in error
+        assert len(error.strip().splitlines()) == 1
 
 
 def test_rows_have_the_promised_columns(small):

@@ -50,7 +50,8 @@ def _exit_code(error: Exception) -> int | None:
         return EXIT_BAD_INPUT
     if isinstance(error, BudgetError):
         return EXIT_BUDGET
-    return EXIT_FAILED if isinstance(error, DivergedError) else None
+    # A full disk, or a folder where a file is to be written: the message names it.
+    return EXIT_FAILED if isinstance(error, DivergedError | OSError) else None
 
 
 @app.command()
@@ -377,6 +378,7 @@ def reproduce(
     wish = reproduction.Wish(
         tuple(names or ["all"]), Path(out), scale=scale, trials=trials, threads=threads_for(count), **options
     )
+    runs.prepare_folder(out, force=True)
     if from_results:
         if trials is not None or scale != "full":
             raise InputError("--from-results redraws what was committed; leave out --trials and --scale")

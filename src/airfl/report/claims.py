@@ -190,6 +190,9 @@ def _converges(curves: Sequence[Row]) -> Claim:
         "Only when the run projects on a domain of diameter D and the loss is L-smooth (L = 1 assumed), and only for "
         "who sees the final model alone."
     )
+    if not all(flat):
+        late = ", ".join(f"{d:g}" for d, done in zip(sorted(lines), flat, strict=True) if not done)
+        caveat += f" D = {late}: still growing after {last:,.0f} rounds."
     return Claim(sentence, verdict, found, caveat)
 
 
@@ -200,7 +203,7 @@ def _no_artificial_noise(rows: Sequence[Row], notes: Mapping[str, Any], variant:
     if not own or backoff is None:
         return Claim(sentence, "not run", "", "")
     short = [row for row in own if row["epsilon_exact"] is None or row["epsilon_exact"] > 1.001 * row["epsilon"]]
-    found = f"{len(own)} budgets from ε = {epsilon_text(own[0]['epsilon'])} on, with receiver noise alone"
+    found = f"{len(own)} budgets from ε = {epsilon_text(own[0]['epsilon'])} on are kept by a scheme without any"
     caveat = (
         f"Devices hold power back instead, {backoff:.0f} dB of it at the preset's budget, so the link is made worse on "
         "purpose."
@@ -231,7 +234,8 @@ def _power_gain(rows: Sequence[Row]) -> Claim:
     ranges = zip(middle, gains(-1.0), gains(1.0), strict=True)
     found = ", ".join(f"{gain:.1f} dB ({low:.1f} to {high:.1f})" for gain, low, high in ranges)
     caveat = (
-        "Combiner and distances together; read off the curves, straight between their points, ± one standard error."
+        "Combiner and distances together; read off the curves, straight between their points, ± one standard error; "
+        "the verdict is about the means."
     )
     return Claim(sentence, verdict, found, caveat)
 

@@ -124,6 +124,8 @@ ACCOUNTANT_STYLES: dict[str, dict[str, Any]] = {
     "park2023": {"color": "#CC79A7", "linestyle": (0, (2, 3))},
     "liu2024": {"color": "#009E73", "linestyle": (0, (3, 1.5, 1, 1.5))},
 }
+#: Beside the dash of a diameter, so that accountants can be told apart without colours.
+_MARKERS = {"convergent": "o", "paper": "s"}
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
 
 
@@ -145,6 +147,7 @@ def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, nam
                 style = dict(ACCOUNTANT_STYLES[curve.accountant])
                 if curve.diameter is not None:
                     style["linestyle"] = _DASHES[diameters.index(curve.diameter) % len(_DASHES)]
+                style |= {"marker": _MARKERS.get(curve.accountant), "markevery": 3, "markersize": 4.5}
                 axes.loglog(curve.rounds, curve.epsilon, label="\n= ".join(map(_curve_label, group)), **style)
             axes.set_title(title, fontsize=10)
             axes.set_xlabel("rounds T")

@@ -31,7 +31,7 @@ PUBLISHED = {"airfl-mimo": 0.89113, "fedavg-clip": 0.89094, "fedavg": 0.89514}
 
 #: One colour, dash pattern and marker per budget, light to dark with ε̃.
 _BUDGETS: tuple[dict[str, Any], ...] = (
-    {"color": "#F0A889", "linestyle": (0, (1, 1)), "marker": "v"},
+    {"color": "#F0A889", "linestyle": (0, (1, 1)), "marker": "P"},
     {"color": "#E8875B", "linestyle": (0, (3, 1.5)), "marker": "<"},
     {"color": "#D55E00", "linestyle": (0, (5, 1.5)), "marker": "D"},
     {"color": "#A34800", "linestyle": (0, (6, 1.5, 1, 1.5)), "marker": ">"},
@@ -56,7 +56,11 @@ def draw_paper_figure(name: str, rows: Rows, notes: Mapping[str, Any], folder: P
             own = [row for row in rows if row["variant"] == variant]
             if own:
                 drawn.append(name if variant == "authors" else f"{name}-{variant}")
-                _draw(folder, drawn[-1], 2, partial(_rounds, rows=own, loss=_loss_of(notes, variant)))
+                data = "i.i.d. devices" if name == "fig3" else "two classes per device"
+                counts = sorted({row["trials"] for row in own})
+                trials = f"mean of {counts[0]} trials" if counts[0] > 1 else "one trial"
+                title = f"{data}, {_VARIANT_TITLE[variant]}, {trials}"
+                _draw(folder, drawn[-1], 2, partial(_rounds, rows=own, loss=_loss_of(notes, variant), title=title))
         return drawn
     panels: dict[str, Callable[[Sequence[Axes]], None]] = {
         "fig5": lambda axes: _budget(axes[0], rows, notes),
@@ -83,7 +87,7 @@ def _loss_of(notes: Mapping[str, Any], variant: str) -> str:
     return "training loss" if own[0].startswith("training") else "loss on test images"
 
 
-def _rounds(axes: Sequence[Axes], rows: Rows, loss: str) -> None:
+def _rounds(axes: Sequence[Axes], rows: Rows, loss: str, title: str) -> None:
     """Accuracy and loss against rounds, a line per scheme and budget."""
     lines: dict[tuple[str, float | None], list[Row]] = {}
     for row in rows:
@@ -93,14 +97,18 @@ def _rounds(axes: Sequence[Axes], rows: Rows, loss: str) -> None:
         style = _BUDGETS[budgets.index(budget) % len(_BUDGETS)] if scheme == "airfl-dp" and budget else STYLES[scheme]
         label = SCHEMES[scheme].title + ("" if budget is None else f", ε̃ = {budget:g}")
         x = [row["round"] for row in own]
-        shared = {"label": label, "markevery": max(1, len(x) // 8), "markersize": 3.5, "linewidth": 1.3, **style}
+        every = max(1, len(x) // 8)
+        shared = {"label": label, "markevery": every, "markersize": 3.5, "linewidth": 1.3, **style}
+        if scheme == "airfl-dp-online":  # it may lie on the line of its budget: open circles show both
+            shared |= {"linestyle": "none", "marker": "o", "markerfacecolor": "none", "markersize": 5.5}
+            shared["markevery"] = (every // 2, every)
         axes[0].plot(x, [row["accuracy_mean"] for row in own], **shared)
         low, high = ([row[key] for row in own] for key in ("accuracy_low", "accuracy_high"))
         axes[0].fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         axes[1].plot(x, [row["loss_mean"] for row in own], **shared)
-    for panel, title in zip(axes, ("(a) test accuracy", f"(b) {loss}"), strict=True):
+    for panel, name in zip(axes, ("(a) test accuracy", f"(b) {loss}"), strict=True):
         panel.set_xlabel("round")
-        panel.set_title(title, fontsize=10)
+        panel.set_title(f"{name}; {title}", fontsize=9)
     axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     final = min(own[-1]["accuracy_mean"] for own in lines.values())
     axes[0].set_ylim(bottom=max(0.0, final - 0.35))
@@ -168,6 +176,8 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
                 look["markerfacecolor"] = "none"
             _band(axes, snr, own, f"{SCHEMES[scheme].title}, {_VARIANT_TITLE[variant]}", variant, look)
     for variant, thresholds in notes.get("snr_threshold_db", {}).items():
+        if variant not in {row["variant"] for row in rows}:
+            continue
         color, threshold = _VARIANT[variant]["color"], sum(thresholds) / len(thresholds)
         axes.axvline(threshold, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
         axes.annotate(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -113,8 +112,7 @@ def reproduce(wish: Wish, executor: Executor) -> Outcome:
     for name in wish.wanted:
         if name not in FIGURES:
             continue
-        rows: list[Row] = []
-        notes: dict[str, Any] = {"scale": wish.scale, "studies": {}}
+        rows, notes = _of_others(wish, name)
         for variant, study in product(wish.variants, FIGURES[name].studies):
             title = f"{study}-{variant}"
             if title not in ran:
@@ -147,7 +145,20 @@ def reproduce(wish: Wish, executor: Executor) -> Outcome:
             curves = curve_rows(paper_curves(points, steps.advance))
         write_table(curves, wish.out, "fig2")
         write_notes({"scale": wish.scale, "source": "formulas", "airfl": __version__}, wish.out, "fig2")
-    return show(wish, wish.out, failed)
+    return show(replace(wish, variants=VARIANTS), wish.out, failed)
+
+
+def _of_others(wish: Wish, name: str) -> tuple[list[Row], dict[str, Any]]:
+    """Rows and notes of the variants that are not asked for, where an earlier call at the same scale left some."""
+    notes = read_notes(wish.out / f"{name}.json")
+    if notes.get("scale") != wish.scale:
+        return [], {"scale": wish.scale, "studies": {}}
+    rows = [row for row in read_rows(wish.out / f"{name}.csv") if row["variant"] not in wish.variants]
+    kept = {row["variant"] for row in rows}
+    for key in ("snr_threshold_db", "power_backoff_db"):
+        notes[key] = {variant: value for variant, value in notes.get(key, {}).items() if variant in kept}
+    studies = {study: own for study, own in notes["studies"].items() if study.rpartition("-")[2] in kept}
+    return rows, {**notes, "studies": studies}
 
 
 def _note(notes: dict[str, Any], own: dict[str, Any], variant: str) -> None:
@@ -163,21 +174,26 @@ def _note(notes: dict[str, Any], own: dict[str, Any], variant: str) -> None:
 def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
     """Draw figures and judge claims from rows that lie in a folder; default: the committed results."""
     source = source or experiments_folder() / "results"
-    rows = {name: [r for r in read_rows(source / f"{name}.csv") if r["variant"] in wish.variants] for name in FIGURES}
     notes = {name: read_notes(source / f"{name}.json") for name in FIGURES}
-    curves = _read_curves(source / "fig2.csv")
+    rows = {  # what an earlier call left at another scale cannot be compared with
+        name: [r for r in read_rows(source / f"{name}.csv") if r["variant"] in wish.variants]
+        for name in FIGURES
+        if notes[name].get("scale") == wish.scale
+    }
+    curves = read_rows(source / "fig2.csv")
     files: list[str] = []
     for name in wish.wanted:
         if name == "fig2" and curves:
             draw_privacy_curves(curves_of(curves), DELTA, wish.out, "fig2")
             files.append("fig2")
-        if name in FIGURES and notes[name]:
+        if name in rows:
             files += draw_paper_figure(name, rows[name], notes[name], wish.out)
     table1 = tuple(comparison(curves)) if curves and "table1" in wish.wanted else ()
     if table1:
         write_table(table1, wish.out, "table1")
-    least = 0.02 if any(note.get("scale") == "smoke" for note in notes.values()) else 0.005
-    claims = {v: judge(rows, notes, curves, v, least) for v in wish.variants}
+    least = 0.02 if wish.scale == "smoke" else 0.005
+    seen = {row["variant"] for own in rows.values() for row in own} or set(wish.variants)
+    claims = {v: judge(rows, notes, curves, v, least) for v in wish.variants if v in seen}
     outcome = Outcome(tuple(files), claims, table1, failed)
     wish.out.mkdir(parents=True, exist_ok=True)
     write_text(wish.out / "claims.json", json.dumps(outcome.summary["claims"], indent=1, ensure_ascii=False) + "\n")
@@ -193,18 +209,3 @@ def claims_markdown(claims: dict[str, list[Claim]]) -> str:
         cells = [(sentence, variant, c.verdict, c.found, c.caveat) for c in found if c.sentence == sentence]
         lines += [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join(lines) + "\n"
-
-
-def _read_curves(path: Path) -> list[Row]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            {
-                "accountant": row["accountant"],
-                "diameter": float(row["diameter"]) if row["diameter"] else None,
-                "rounds": int(row["rounds"]),
-                "epsilon": float(row["epsilon"]),
-            }
-            for row in csv.DictReader(file)
-        ]

@@ -41,7 +41,6 @@ COLUMNS = (
 #: Columns of a point and the configuration keys they come from.
 AXES = {
     "epsilon_tilde": "privacy.epsilon_tilde",
-    "power_w": "channel.power_w",
     "clip_factor": "learning.clip_factor",
     "domain_diameter": "learning.domain_diameter",
 }

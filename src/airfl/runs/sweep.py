@@ -142,7 +142,10 @@ def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) 
         return
     before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (stored, now))
     lines = [line for line in difflib.unified_diff(before, after, "folder", "now", n=0, lineterm="") if line[0] in "+-"]
-    raise InputError(f"`{out}` was made by another study or version; the difference: " + "; ".join(lines[2:12]))
+    raise InputError(
+        f"`{out}` was made by another study or version; name another folder, or go back to that one; the difference: "
+        + "; ".join(lines[2:12])
+    )
 
 
 @contextmanager
