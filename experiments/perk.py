@@ -38,7 +38,17 @@ IMAGES = {50: (1200, 1000), 200: (300, 250), 1000: (60, 50), 6000: (10, 8), 60_0
 #: the domain that θ stays in, if any.
 CANDIDATES: tuple[dict[str, Any], ...] = tuple(
     {"step": step, "diameter": diameter}
-    for step, diameter in ((0.02, None), (0.05, None), (0.15, None), (0.5, 36.0), (1.0, 36.0), (2.0, 48.0))
+    for step, diameter in (
+        (0.008, None),
+        (0.02, None),
+        (0.05, None),
+        (0.15, None),
+        (0.5, 36.0),
+        (1.0, 36.0),
+        (2.0, 48.0),
+        (4.0, 48.0),
+        (8.0, 64.0),
+    )
 )
 LOCAL_RATE = 0.05
 
@@ -59,7 +69,8 @@ PARTS = {
     "small-cnn": Part("massive", EPSILONS, DEVICES, 5, 100),
     "paper-cnn": Part("massive-cnn", (0.5, 2.0, 8.0, math.inf), (50, 1000, 6000), 3, 60),
 }
-SMOKE = Part("massive-linear", (0.5, 8.0, math.inf), (50, 1000), 1, 5)
+#: What the smoke scale changes in every part.
+SMOKE: dict[str, Any] = {"epsilons": (0.5, 8.0, math.inf), "devices": (50, 1000), "trials": 1, "rounds": 5}
 Cell = tuple[int, float]
 #: The budget sets the noise: with power to spare, receiver and combiner make no difference.
 POWER_TO_SPARE = {"channel.power_w": 1e9, "system.num_antennas": 4, "scheme.combiner": "mrc"}
@@ -190,14 +201,20 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--scale", choices=("full", "smoke"), default="full")
     arguments = parser.parse_args()
+    names = arguments.models.split(",")
+    numbers = tuple(int(text) if text.isdigit() else 0 for text in arguments.devices.split(",") if text)
+    if not set(names) <= set(PARTS):
+        parser.error(f"unknown model in `{arguments.models}`; known: {', '.join(PARTS)}")
+    if not set(numbers) <= set(IMAGES):
+        parser.error(f"no such number of devices in `{arguments.devices}`; known: {', '.join(map(str, IMAGES))}")
     out = Path(arguments.out)
-    candidates = CANDIDATES if arguments.scale == "full" else CANDIDATES[2:4]
+    candidates = CANDIDATES if arguments.scale == "full" else CANDIDATES[3:5]
     rows: list[dict[str, Any]] = []
     notes: dict[str, Any] = {"candidates": list(candidates), "tuning_budget": f"{len(candidates)} runs a cell"}
-    for name in arguments.models.split(","):
-        part = PARTS[name] if arguments.scale == "full" else SMOKE
-        if arguments.devices:
-            part = replace(part, devices=tuple(map(int, arguments.devices.split(","))))
+    for name in names:
+        part = PARTS[name] if arguments.scale == "full" else replace(PARTS[name], **SMOKE)
+        if numbers:
+            part = replace(part, devices=numbers)
         studies = out / arguments.devices
         tuned = tune(name, part, studies, arguments.device, candidates)
         chosen = {cell: candidates[int(np.argmax(accuracies))] for cell, accuracies in tuned.items()}
