@@ -92,7 +92,7 @@ class Result:
 
     def _summary(self, scheme: SchemeResult) -> dict[str, Any]:
         final, tested = scheme.final(), scheme.final(tested=True)
-        noise = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
+        noise = [record.noise_var for record in scheme.records]
         by_observer = {
             observer: {
                 name: finite_or_none(self._epsilon(scheme, name, observer))
