@@ -165,13 +165,16 @@ SAME = (
     ("update_norm", "alignment"),
     ("snr_db", "distance_m"),
     ("snr_db", "carrier_hz"),
-    *(("noise_var", name) for name in ("snr_db", "distance_m", "carrier_hz", "power_w", "antennas")),
+    ("snr_db", "noise_density_dbm_hz"),
+    *(("noise_var", name) for name in ("snr_db", "distance_m", "carrier_hz", "noise_density_dbm_hz")),
+    *(("noise_var", name) for name in ("power_w", "antennas")),
 )
 
 
 def word_of(name: str) -> str:
     """The command's word for a quantity."""
-    return next((word for word, field in WORDS.items() if field == name), name.removesuffix("_hz").replace("_", "-"))
+    plain = name.removesuffix("_hz").removesuffix("_dbm").replace("_", "-")
+    return next((word for word, field in WORDS.items() if field == name), plain)
 
 
 def scenario_names() -> list[str]:

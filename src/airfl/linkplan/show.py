@@ -67,7 +67,7 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
         spread = f"; from {low} to {high} depending on where the devices happen to be"
     noise = "At full power the noise alone" if answer.snr_db is not None else "This noise"
     said.append(
-        f"{noise} gives ε = {epsilon_text(free)} (δ = {number(q.delta)}, "
+        f"{noise} gives ε = {epsilon_text(free)} to who sees the models (δ = {number(q.delta)}, "
         f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
     )
     if answer.snr_db is not None and q.active > WELL_MEASURED:
@@ -101,7 +101,8 @@ def _perk_sentence(answer: Answer) -> str:
     if answer.solved_for == "epsilon":
         return f"There is no target but {target}, which is what the noise gives: nothing is held back.{where}"
     if answer.is_perk:
-        return f"DP is a perk: the noise meets {target} with {answer.margin_db:.1f} dB to spare.{where}"
+        spare = f"{answer.margin_db:.1f} dB to spare"
+        return f"DP is a perk: for who sees the models the noise meets {target} with {spare}.{where}"
     if answer.snr_db is None:
         return f"DP is not a perk: {target} needs {-answer.margin_db:.1f} dB more noise."
     return (

@@ -123,7 +123,9 @@ def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
     root = math.sqrt(notes["dim"])
     for variant, own in _by_variant(rows, "airfl-dp").items():
         own.sort(key=lambda row: row["epsilon_tilde"])
-        _band(axes, [row["epsilon_tilde"] for row in own], own, f"AirFL-DP, {_VARIANT_TITLE[variant]}", variant)
+        whose = "ε by the published formula" if variant == "authors" else "exact ε, device removed"
+        label = f"AirFL-DP, {_VARIANT_TITLE[variant]} ({whose})"
+        _band(axes, [row["epsilon_tilde"] for row in own], own, label, variant)
         exact = [row for row in own if row["epsilon_exact"] is not None]
         if variant == "authors" and exact:
             _at_exact(axes, exact, root)
