@@ -227,8 +227,8 @@ def test_every_unknown_of_a_link_round_trips(word):
     link = solve(CELL, "power_w")
     given = {key: value for key, value in vars(link).items() if value is not None and key not in ("layout", "sampling")}
     if name == "snr_db":
-        given.pop("distance_m")
-        given.pop("carrier_hz")
+        for other in ("distance_m", "carrier_hz", "noise_density_dbm_hz"):
+            given.pop(other)
     given.pop(name, None)
     found = plan(None, given, word)
     q, value = found.quantities, getattr(found.quantities, name)
