@@ -6,9 +6,11 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from airfl import runs
 from airfl.air import EquivalentUplink
+from airfl.devices import cpu_span, updates
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 
@@ -95,6 +97,28 @@ def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
     monkeypatch.setattr(simulate, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))
     audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
     assert audit.summary["refuted_proofs"]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.05])
+def test_norms_of_updates_that_are_never_written_out_are_audited_too(tiny, monkeypatch, factor):
+    """Softmax regression on a CPU keeps coefficients: a canary is planted in the same form, and so meets its clip."""
+    planted, honest = [], updates.span_norms
+    honest_planted = updates.Spanned.planted
+
+    def plant(self, which, vector):
+        planted.append(honest_planted(self, which, vector))
+        assert torch.allclose(planted[-1].dense()[which], vector.expand(int(which.sum()), -1), atol=1e-5)
+        return planted[-1]
+
+    monkeypatch.setattr(updates.Spanned, "planted", plant)
+    for module in (updates, cpu_span):
+        monkeypatch.setattr(module, "span_norms", lambda a, gram: factor * honest(a, gram))
+    many = {"system.num_devices": 150, "scheme.combiner": "mrc", "learning.samples_per_device": 8}
+    epochs = {"learning.local_steps": None, "learning.local_epochs": 3, "system.rounds": 1}
+    config = config_of(tiny, "all", "airfl-dp", "add-remove", **many, **epochs)
+    audit = runs.audit_run(config, "airfl-dp", 300)
+    assert planted
+    assert bool(audit.summary["refuted_proofs"]) == (factor < 1.0)
 
 
 def test_prior_work_is_refuted_by_measurement(tiny):

@@ -18,7 +18,7 @@ import torch
 
 from airfl.devices.models import ModelSpec
 from airfl.devices.on_threads import device_threads
-from airfl.devices.updates import TILE, Spanned, UpdateBlock
+from airfl.devices.updates import TILE, Spanned, UpdateBlock, inner_products, span_norms
 
 #: Samples of a device beyond which its inner products are too many.
 MOST = 64
@@ -170,8 +170,7 @@ class SpanTrainer:
         of_device = x.view(replicas, size, -1)
         exact = grams.get(part.start)
         if exact is None:
-            wide = of_device.double()
-            grams[part.start] = exact = torch.bmm(wide, wide.mT) + float(self.bias)
+            grams[part.start] = exact = inner_products(of_device, self.bias)
         gram = exact.float()
         targets = labels.index_select(0, samples.flatten()).view(1, replicas, size)
         weights = shards.weights[part].transpose(0, 1)
@@ -190,7 +189,7 @@ class SpanTrainer:
                 total -= (g.gather(0, targets)[0] * weight).sum(dim=1) * counts[:, index]
                 a.addcmul_(g.exp_().scatter_add_(0, targets, minus), weight)
             losses = total / counts.sum(dim=1).clamp(min=1)
-            updates = Spanned(a, of_device, _norms(a.double().permute(1, 2, 0), exact), self.bias)
+            updates = Spanned(a, of_device, span_norms(a, exact), self.bias)
             blocks.append(UpdateBlock(torch.full_like(slots, row), slots, updates, losses))
         return blocks
 
@@ -200,11 +199,3 @@ class SpanTrainer:
         weight = model[:end].view(self.classes, -1)
         scores = torch.cat([weight @ part.mT for part in x.split(TILE)], dim=1)
         return scores.add_(model[end:].unsqueeze(1)) if self.bias else scores
-
-
-def _norms(a: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
-    """‖Δ‖ and what scaling the coefficients a [B, S, C] in float32 can add to it, [B]; all in float64."""
-    squares = (torch.bmm(gram, a) * a).sum(dim=(1, 2)).clamp(min=0.0)
-    lengths = torch.linalg.vector_norm(a, dim=2) * gram.diagonal(dim1=1, dim2=2).sqrt()
-    norms: torch.Tensor = squares.sqrt() + 2.0**-22 * lengths.sum(dim=1)
-    return norms

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 #: Samples in one matrix product: they stay in the caches.
 TILE = 1024
@@ -37,6 +38,25 @@ class Spanned:
     def __getitem__(self, part: slice) -> Spanned:
         return Spanned(self.coefficients[:, part], self.samples[part], self.norms[part], self.bias)
 
+    def planted(self, which: torch.Tensor, vector: torch.Tensor) -> Spanned:
+        """The same with another update [d] for some of the devices, [B] bool.
+
+        The update of class c is a sample of its own, and a sample of zeros makes up for its share in the bias.
+        """
+        classes, _, held = self.coefficients.shape
+        features, needed = self.samples.shape[2], classes * (1 + self.bias)
+        grown = max(0, needed - held)
+        a, x = nn.functional.pad(self.coefficients, (0, grown)), nn.functional.pad(self.samples, (0, 0, 0, grown))
+        own_a, own_x = a.new_zeros(classes, a.shape[2]), x.new_zeros(x.shape[1:])
+        own_a[:, :classes] = torch.eye(classes)
+        own_x[:classes] = vector[: classes * features].view(classes, features)
+        if self.bias:
+            own_a[:, classes:needed] = torch.diag(vector[classes * features :] - 1.0)
+        a[:, which], x[which] = own_a.unsqueeze(1), own_x
+        norms = self.norms.clone()
+        norms[which] = span_norms(a[:, which], inner_products(x[which], self.bias))
+        return Spanned(a, x, norms, self.bias)
+
     def dense(self) -> torch.Tensor:
         """The updates themselves, [B, d]; rounded to float32 once."""
         a = self.coefficients.double().transpose(0, 1)
@@ -49,6 +69,21 @@ class Spanned:
         parts = zip(a.split(TILE, dim=1), self.samples.flatten(0, 1).split(TILE), strict=True)
         total = torch.stack([part @ x.double() for part, x in parts]).sum(dim=0).flatten()
         return torch.cat([total, a.sum(dim=1)]) if self.bias else total
+
+
+def inner_products(samples: torch.Tensor, bias: bool) -> torch.Tensor:
+    """Of (x_j, 1) with each other, for samples [B, S, F]: [B, S, S], float64."""
+    wide = samples.double()
+    return torch.bmm(wide, wide.mT) + float(bias)
+
+
+def span_norms(coefficients: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
+    """‖Δ‖ of coefficients [C, B, S] and what scaling them in float32 can add to it, [B]; all in float64."""
+    a = coefficients.double().permute(1, 2, 0)
+    squares = (torch.bmm(gram, a) * a).sum(dim=(1, 2)).clamp(min=0.0)
+    lengths = torch.linalg.vector_norm(a, dim=2) * gram.diagonal(dim1=1, dim2=2).sqrt()
+    norms: torch.Tensor = squares.sqrt() + 2.0**-22 * lengths.sum(dim=1)
+    return norms
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from airfl.air import EquivalentUplink, Receiver, Reception, SignalUplink, Uplin
 from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import Samples, UpdateBlock, load_samples, open_task
+from airfl.devices.updates import Spanned
 from airfl.errors import InputError
 from airfl.planning import plan_rounds
 from airfl.privacy import ACCOUNTANTS, GaussianAccountant, Ledger, Neighbours, gaussian_epsilon, make_accountant
@@ -269,12 +270,16 @@ def _play(simulation: Simulation, canaries: dict[int, torch.Tensor], advance: Ad
 
         def plant(block: UpdateBlock, active: torch.Tensor = active) -> UpdateBlock:
             device = active[block.trial.cpu(), block.slot.cpu()]
-            updates = block.updates
+            trained = block.trained
             for number, vector in canaries.items():
-                where = (device == number).to(updates.device)
-                if bool(where.any()):
-                    updates = torch.where(where.unsqueeze(1), vector.to(updates.device), updates)
-            return UpdateBlock(block.trial, block.slot, updates, block.losses)
+                where, own = (device == number).to(trained.device), vector.to(trained.device)
+                if not bool(where.any()):
+                    continue
+                if isinstance(trained, Spanned):
+                    trained = trained.planted(where, own)
+                else:
+                    trained = torch.where(where.unsqueeze(1), own, trained)
+            return replace(block, trained=trained)
 
         state = simulation.advance(state, plant).after
         if advance is not None:
