@@ -210,7 +210,7 @@ def main() -> None:
     out = Path(arguments.out)
     candidates = CANDIDATES if arguments.scale == "full" else CANDIDATES[3:5]
     rows: list[dict[str, Any]] = []
-    notes: dict[str, Any] = {"candidates": list(candidates), "tuning_budget": f"{len(candidates)} runs a cell"}
+    notes: dict[str, Any] = {}
     for name in names:
         part = PARTS[name] if arguments.scale == "full" else replace(PARTS[name], **SMOKE)
         if numbers:
@@ -223,6 +223,8 @@ def main() -> None:
         part_of = f"{name}, {arguments.devices} devices" if arguments.devices else name
         notes[part_of] = {
             "provenance": provenance,
+            "tuning_budget": f"{len(candidates)} runs a cell",
+            "candidates": list(candidates),
             "chosen": [[n, str(e), c] for (n, e), c in chosen.items()],
             "validation": [[n, str(e), [round(a, 4) for a in tuned[n, e]]] for n, e in chosen],
         }

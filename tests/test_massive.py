@@ -95,4 +95,5 @@ def test_the_study_of_devices_tunes_on_validation_and_tests_once(tmp_path):
     accuracy = {(row["devices"], row["epsilon"]): float(row["accuracy_mean"]) for row in rows}
     assert accuracy["1000", "0.5"] > accuracy["50", "0.5"]
     notes = json.loads((tmp_path / "perk.json").read_text())
-    assert notes["tuning_budget"] == "2 runs a cell"
+    assert notes["linear"]["tuning_budget"] == "2 runs a cell"
+    assert [len(accuracies) for _, _, accuracies in notes["linear"]["validation"]] == [2] * 6

@@ -227,8 +227,7 @@ def test_every_unknown_of_a_link_round_trips(word):
     link = solve(CELL, "power_w")
     given = {key: value for key, value in vars(link).items() if value is not None and key not in ("layout", "sampling")}
     if name == "snr_db":
-        for other in ("distance_m", "carrier_hz", "noise_density_dbm_hz"):
-            given.pop(other)
+        given.pop("distance_m")
     given.pop(name, None)
     found = plan(None, given, word)
     q, value = found.quantities, getattr(found.quantities, name)
@@ -333,6 +332,14 @@ def test_a_scenario_that_says_one_thing_twice_is_refused(call, tmp_path, pair):
 def test_the_clip_norm_follows_the_number_of_parameters(call):
     _, out, _ = call("plan", "urban-cell", "--parameters", "1000", "--json")
     assert json.loads(out)["quantities"]["clip_norm"] == pytest.approx(math.sqrt(12.0))
+    _, out, _ = call(
+        "plan", "urban-cell", "--snr", "-80", "--solve-for", "parameters", "--update-norm", "0.1", "--json"
+    )
+    solved = json.loads(out)
+    d = solved["solved_for"]["value"]
+    assert solved["quantities"]["clip_norm"] == pytest.approx(math.sqrt(0.012 * d))
+    again = plan(None, {**solved["quantities"], "alignment": None})  # what a plan prints can be given back
+    assert again.noise_var == pytest.approx(solved["noise_var"], rel=1e-12)
 
 
 def test_answers_out_of_range_and_guesses_are_said(call):

@@ -97,6 +97,7 @@ def test_report_is_whole_and_self_contained(result, tmp_path):
         assert (tmp_path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.filterwarnings("ignore:scheme `airfl")
 def test_report_of_an_unfinished_run(tiny, tmp_path):
     config = tiny.replace({"learning.learning_rate": 1e38})
     page = write_report(airfl.run(config), tmp_path).read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ import airfl
 from airfl import schemes
 from airfl.bookkeeping import update_factor
 from airfl.devices import load_samples, open_task
+from airfl.errors import DivergedError
 from airfl.lanes import Lane, shared_lanes
 from airfl.privacy import make_accountant
 from airfl.simulate import Simulation, advance_together
@@ -262,7 +263,7 @@ def test_steps_can_be_resumed_to_the_same_bits(tiny):
     assert states[-1].ledgers == again[-1].ledgers
 
 
-@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:scheme `airfl-dp`")
 def test_divergence_stops_with_a_clear_word_and_keeps_the_records(tiny):
     config = tiny.replace({"learning.learning_rate": 1e38, "scheme.names": ["fedavg", "airfl-dp"]})
     result = airfl.run(config)
@@ -351,8 +352,9 @@ def test_perk_threshold_of_the_paper_is_near_minus_66_db():
     assert -72 < float(np.median(thresholds)) < -60
 
 
+@pytest.mark.parametrize("estimate", [False, True])
 @pytest.mark.parametrize("value", [math.inf, math.nan, 1e30])
-def test_an_update_that_is_not_finite_counts_as_none(tiny, value):
+def test_an_update_that_is_not_finite_counts_as_none(tiny, value, estimate):
     """Whether a run stops must not tell of a single device: with clipping it goes on, with the same ledger."""
 
     def sabotage(block):
@@ -362,11 +364,19 @@ def test_an_update_that_is_not_finite_counts_as_none(tiny, value):
         trained[0] = value
         return replace(block, trained=trained, losses=torch.full_like(block.losses, value))
 
+    tiny = tiny.replace({"privacy.estimate_gradient_noise": estimate})
     simulation = open_simulation(tiny, "airfl-dp", [0])
     (odd,) = advance_together([simulation], [simulation.init()], sabotage)
     (even,) = advance_together([simulation], [simulation.init()])
-    assert simulation.checked(odd) is odd
+    if math.isfinite(value):
+        assert simulation.checked(odd) is odd
+    else:
+        with pytest.warns(RuntimeWarning, match="counts as zero"):
+            assert simulation.checked(odd) is odd
+        with pytest.raises(DivergedError):  # what promises nothing stops
+            replace(simulation, scheme=schemes.SCHEMES["airfl-mimo"]).checked(odd)
     assert torch.isfinite(odd.after.models).all()
-    assert odd.after.ledgers == even.after.ledgers
+    if not estimate:  # the estimate is from updates: it is not to be published
+        assert odd.after.ledgers == even.after.ledgers
     moved = (odd.after.models - even.after.models).double() / update_factor(tiny, simulation.plan, 0)
     assert float(torch.linalg.vector_norm(moved)) <= 2 * simulation.plan.clip_norm

@@ -6,6 +6,7 @@ draw -> design -> train -> clip -> air -> update -> ledger, for all trials of a 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -84,9 +85,16 @@ class Simulation:
 
     def checked(self, step: Step) -> Step:
         """The step, unless it met NaN or infinity: then ``DivergedError``."""
-        # With clipping one device's loss must not show: whether a run stops would tell of it.
-        losses = self.scheme.clips or bool(torch.isfinite(step.watch.losses).all())
-        if not (losses and bool(torch.isfinite(step.after.models).all())):
+        trains = bool(torch.isfinite(step.watch.losses).all())
+        if not trains and self.scheme.keeps_budget:  # whether a run stops would tell of a single device
+            trains = True
+            warnings.warn(
+                f"scheme `{self.scheme.name}`: local training met NaN or infinity on some devices, and what they send "
+                "counts as zero; look at `learning.learning_rate`",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if not (trains and bool(torch.isfinite(step.after.models).all())):
             raise DivergedError(
                 f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {step.after.round}; "
                 "look at `learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",

@@ -81,7 +81,7 @@ def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
         weights, portion = _weights(block, gains), max(1, PORTION // total.shape[1])
         for some in range(0, len(weights), portion):
             part = slice(some, some + portion)
-            add(total, block.trial[part], weights[part], block.trained[part].double())
+            add(total, block.trial[part], weights[part], block.trained[part])
 
 
 def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
@@ -92,8 +92,8 @@ def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:
 def _by_product(total: torch.Tensor, trial: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor) -> None:
     mix = torch.zeros(len(total), len(weights), device=weights.device, dtype=weights.dtype)
     mix[trial, torch.arange(len(weights), device=mix.device)] = weights
-    total.addmm_(mix, trained)
+    total.addmm_(mix, trained.double())
 
 
 def _by_scattering(total: torch.Tensor, trial: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor) -> None:
-    total.index_add_(0, trial, trained.mul_(weights.unsqueeze(1)))
+    total.index_add_(0, trial, trained * weights.unsqueeze(1))  # float64, as weights are

@@ -39,7 +39,7 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
     if wanted is not None:
         values.pop(wanted, None)
     _resolve_active(values, wanted)
-    _resolve_clip(values, wanted)
+    _resolve_clip(values)
     quantities = Quantities(**values)
     _refuse_what_does_not_matter(quantities, wanted)
     missing = [name for name in _needed(values, wanted) if values.get(name) is None and name != wanted]
@@ -50,7 +50,8 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
         more = f" besides {_flag(wanted)}, which is solved for" if wanted else ""
         known = ", ".join(scenario_names())
         raise InputError(f"{words} missing{more}; one quantity can be left out, or give a scenario ({known})")
-    if quantities.update_norm is not None and quantities.clip_norm is None and wanted != "clip_norm":
+    c_unknown = quantities.clip_norm is None and quantities.clip_factor is None
+    if quantities.update_norm is not None and c_unknown and wanted != "clip_norm":
         raise InputError("--update-norm needs --clip to compare the noise with; give both or none")
     if (quantities.update_norm or 0.0) > (quantities.clip_norm or math.inf):
         raise InputError(
@@ -119,15 +120,14 @@ def _resolve_active(values: dict[str, Any], wanted: str | None) -> None:
     values["participation"] = active / devices
 
 
-def _resolve_clip(values: dict[str, Any], wanted: str | None) -> None:
-    """c² = clip_factor·d, for the d that is planned with; c is not known while d is solved for."""
-    factor = values.pop("clip_factor", None)
-    if factor is None or wanted == "parameters":
-        return
+def _resolve_clip(values: dict[str, Any]) -> None:
+    """c² = clip_factor·d, for the d that is planned with; left as it is while d is not known."""
     parameters = values.get("parameters")
+    if values.get("clip_factor") is None or parameters is None:
+        return
     if isinstance(parameters, bool) or not isinstance(parameters, int | float) or not 0 < parameters < math.inf:
         raise InputError(f"`clip_factor` needs a positive number of `parameters`; got {parameters!r}")
-    values["clip_norm"] = math.sqrt(factor * parameters)
+    values["clip_norm"] = math.sqrt(values.pop("clip_factor") * parameters)
 
 
 def _needed(values: Mapping[str, Any], wanted: str | None) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ class Quantities:
         parameters: d.
         rounds: T.
         clip_norm: c; ε at full power does not depend on it.
+        clip_factor: c²/d, where d is still to be found.
         delta, epsilon, neighbours: the promise; neighbours None: as the simulator chooses.
         symbol_rate_hz: complex symbols a second; default: the bandwidth.
         update_norm: ‖mean of Δ̄_i‖; default: alignment times c.
@@ -59,6 +60,7 @@ class Quantities:
     parameters: int | None = None
     rounds: int | None = None
     clip_norm: float | None = None
+    clip_factor: float | None = None
     delta: float = 1e-5
     epsilon: float | None = None
     neighbours: Neighbours | None = None
@@ -164,17 +166,13 @@ SAME = (
     ("active", "participation"),
     ("update_norm", "alignment"),
     ("snr_db", "distance_m"),
-    ("snr_db", "carrier_hz"),
-    ("snr_db", "noise_density_dbm_hz"),
-    *(("noise_var", name) for name in ("snr_db", "distance_m", "carrier_hz", "noise_density_dbm_hz")),
-    *(("noise_var", name) for name in ("power_w", "antennas")),
+    *(("noise_var", name) for name in ("snr_db", "distance_m", "power_w", "antennas")),
 )
 
 
 def word_of(name: str) -> str:
     """The command's word for a quantity."""
-    plain = name.removesuffix("_hz").removesuffix("_dbm").replace("_", "-")
-    return next((word for word, field in WORDS.items() if field == name), plain)
+    return next((word for word, field in WORDS.items() if field == name), name.replace("_", "-"))
 
 
 def scenario_names() -> list[str]:
@@ -202,7 +200,7 @@ def read_scenario(name: str) -> dict[str, Any]:
         values = tomllib.loads(scenario_text(name))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"scenario `{name}` is not valid TOML: {error}") from None
-    known = {item.name for item in fields(Quantities)} | {"clip_factor", "active"}
+    known = {item.name for item in fields(Quantities)} | {"active"}
     unknown = sorted(set(values) - known)
     if unknown:
         raise InputError(f"scenario `{name}`: unknown key `{unknown[0]}`; known: {', '.join(sorted(known))}")

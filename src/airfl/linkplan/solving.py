@@ -61,10 +61,13 @@ def solve(q: Quantities, unknown: str) -> Quantities:
     low, high = RANGES[unknown]
     if not low <= value <= high:
         raise InputError(
-            f"free ε equals {epsilon_text(q.epsilon)} at a {word_of(unknown)} of {value:.3g}, outside of what a plan "
+            f"free ε equals {epsilon_text(q.epsilon)} with --{word_of(unknown)} {value:.3g}, outside of what a plan "
             f"takes ({low:g} to {high:g}); change the target or the link"
         )
-    return q.with_values({unknown: value})
+    found = {unknown: value}
+    if unknown == "parameters" and q.clip_factor is not None:
+        found |= {"clip_norm": math.sqrt(q.clip_factor * value), "clip_factor": None}
+    return q.with_values(found)
 
 
 def exception(q: Quantities, unknown: str | None) -> int | None:

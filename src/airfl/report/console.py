@@ -318,7 +318,10 @@ def print_reproduction(outcome: Outcome, folder: Path) -> None:
         if judged:
             console.print(table)
         if len(judged) < len(claims):
-            console.print(f"{len(claims) - len(judged)} claims, variant `{variant}`: need figures that are not there")
+            left = len(claims) - len(judged)
+            console.print(
+                f"Not judged, variant `{variant}`: {left} that need figures, or a variant, not looked at here."
+            )
     if outcome.table1:
         table = Table(box=box.SIMPLE, title="Table I on one common setting (ε̃ = 0.1, δ = 1e-5)", title_justify="left")
         for column in ("work", "D", "proof", "flat by then", "ε, T = 50", "ε, T = 100,000"):

@@ -58,7 +58,8 @@ def draw_paper_figure(name: str, rows: Rows, notes: Mapping[str, Any], folder: P
                 drawn.append(name if variant == "authors" else f"{name}-{variant}")
                 data = "i.i.d. devices" if name == "fig3" else "two classes per device"
                 counts = sorted({row["trials"] for row in own})
-                trials = f"mean of {counts[0]} trials" if counts[0] > 1 else "one trial"
+                fewest = f"{counts[0]} to " if len(counts) > 1 else ""
+                trials = f"mean of {fewest}{counts[-1]} trials" if counts[-1] > 1 else "one trial"
                 title = f"{data}, {_VARIANT_TITLE[variant]}, {trials}"
                 _draw(folder, drawn[-1], 2, partial(_rounds, rows=own, loss=_loss_of(notes, variant), title=title))
         return drawn

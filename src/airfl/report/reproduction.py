@@ -196,8 +196,9 @@ def show(wish: Wish, source: Path | None = None, failed: int = 0) -> Outcome:
     claims = {v: judge(rows, notes, curves, v, least) for v in wish.variants if v in seen}
     outcome = Outcome(tuple(files), claims, table1, failed)
     wish.out.mkdir(parents=True, exist_ok=True)
-    write_text(wish.out / "claims.json", json.dumps(outcome.summary["claims"], indent=1, ensure_ascii=False) + "\n")
-    write_text(wish.out / "claims.md", claims_markdown(claims))
+    if any(rows.values()) or not (wish.out / "claims.json").is_file():  # formulas alone judge next to nothing
+        write_text(wish.out / "claims.json", json.dumps(outcome.summary["claims"], indent=1, ensure_ascii=False) + "\n")
+        write_text(wish.out / "claims.md", claims_markdown(claims))
     return outcome
 
 

@@ -171,7 +171,7 @@ def write_part(
     cells: list[dict[str, Any]] = []
     for key, log in logs.items():
         point = int(key.split("/")[0])
-        result = log.result()
+        result = log.result(perks=False)
         axes = {key: plan.points[point].get(key) for key in plan.study.axes}
         rows += [{**axes, "point": point, **asdict(record)} for record in result.records]
         scheme = log.simulations[0].scheme.name

@@ -92,7 +92,8 @@ class Result:
 
     def _summary(self, scheme: SchemeResult) -> dict[str, Any]:
         final, tested = scheme.final(), scheme.final(tested=True)
-        noise = [record.noise_var for record in scheme.records]
+        booked = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
+        noise = [record.noise_var for record in scheme.records] or booked  # a round that diverged has no record
         by_observer = {
             observer: {
                 name: finite_or_none(self._epsilon(scheme, name, observer))

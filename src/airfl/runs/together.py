@@ -52,8 +52,8 @@ class Log:
         if self.status == "done" and (self.current is not None or len(self.states) < len(self.simulations)):
             self.stop("interrupted", "stopped by the user")
 
-    def result(self) -> SchemeResult:
-        """All batches of trials together."""
+    def result(self, perks: bool = True) -> SchemeResult:
+        """All batches of trials together; the perk test takes time with some accountants, and may be left out."""
         plans = [simulation.plan for simulation in self.simulations]
         models = torch.cat([state.released for state in self.states]).cpu() if self.status == "done" else None
         return SchemeResult(
@@ -61,7 +61,7 @@ class Log:
             ledgers=tuple(ledger for state in self.states for ledger in state.ledgers),
             models=models,
             never_heard=tuple(count for plan in plans for count in plan.never_heard()),
-            perks=tuple(item for plan in plans for item in plan.perks()),
+            perks=tuple(item for plan in plans for item in plan.perks()) if perks else (),
             status=self.status,
             message=self.message,
             seconds=self.seconds,
