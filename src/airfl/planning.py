@@ -273,7 +273,13 @@ def _enough(promise: Promise, minimum: torch.Tensor, weights: torch.Tensor) -> f
         return promise.spent(_ledger_at(promise, scale * minimum, weights))
 
     assert promise.epsilon is not None
-    scale = smallest(spent, promise.epsilon, 1.0, 1e-3)  # a hundredth of a decibel
+    plain = promise.without_credit().budget
+    assert plain is not None
+    assert plain.total is not None
+    # What composition alone would take; credit for sampling is worth about its rate.
+    first = math.sqrt(float((weights / minimum.square()).sum()) / plain.total)
+    first *= promise.template.sampling.rate if promise.accountant == "sampled" else 1.0
+    scale = smallest(spent, promise.epsilon, first, 1e-3)  # a hundredth of a decibel
     return min(1.0, scale) if spent(1.0) <= promise.epsilon else scale
 
 
