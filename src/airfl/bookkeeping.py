@@ -112,8 +112,7 @@ def gradient_variance(plan: RadioPlan, t: int, watch: Watch, received: torch.Ten
     mini-batches here: an estimate, and no bound.
     """
     count = torch.from_numpy((plan.active_in(t) >= 0).sum(axis=1)).double()
-    norms = watch.norms.where(watch.norms.isfinite(), torch.zeros(()).double())  # what is not finite counts as zero
-    sent = norms.clamp(max=plan.clip_norm).square().sum(dim=1)
+    sent = watch.norms.clamp(max=plan.clip_norm).square().sum(dim=1)
     heard = received.double().square().sum(dim=1).cpu() - plan.dim * plan.noise_var[:, t]
     spread = (sent - heard.clamp(min=0.0) / count.clamp(min=1.0)).clamp(min=0.0)
     return spread * count / ((count - 1.0).clamp(min=1.0) * plan.dim)

@@ -77,19 +77,19 @@ class RadioPlan:
     @property
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² σ²/2 + ν K_t/2 per real coordinate, [trials, T]."""
-        return self._noise_with_own_of(0)
+        return self._noise_of_all_but(0)
 
     @property
     def unknown_var(self) -> torch.Tensor:
         """What of v_t nobody knows, and so what is booked: a device that looks at the model knows its own noise."""
-        return self._noise_with_own_of(1)
+        return self._noise_of_all_but(1)
 
-    def _noise_with_own_of(self, all_but: int) -> torch.Tensor:
+    def _noise_of_all_but(self, devices: int) -> torch.Tensor:
         if self.norm is None:
             return torch.zeros(self.active.shape[:2], dtype=torch.float64)
         own = torch.zeros(())
         if self.artificial is not None:
-            adding = torch.from_numpy((self.active >= 0).sum(axis=2) - all_but).clamp(min=0)
+            adding = torch.from_numpy((self.active >= 0).sum(axis=2) - devices).clamp(min=0)
             own = self.artificial.unsqueeze(1) * adding / 2.0
         return self.norm.square() * (self.link.noise_power / 2.0) + own
 
@@ -273,13 +273,7 @@ def _enough(promise: Promise, minimum: torch.Tensor, weights: torch.Tensor) -> f
         return promise.spent(_ledger_at(promise, scale * minimum, weights))
 
     assert promise.epsilon is not None
-    plain = promise.without_credit().budget
-    assert plain is not None
-    assert plain.total is not None
-    # What composition alone would take; credit for sampling is worth about its rate.
-    first = math.sqrt(float((weights / minimum.square()).sum()) / plain.total)
-    first *= promise.template.sampling.rate if promise.accountant == "sampled" else 1.0
-    scale = smallest(spent, promise.epsilon, first, 1e-3)  # a hundredth of a decibel
+    scale = smallest(spent, promise.epsilon, 1.0, 1e-3)  # a hundredth of a decibel
     return min(1.0, scale) if spent(1.0) <= promise.epsilon else scale
 
 

@@ -85,16 +85,18 @@ class Simulation:
 
     def checked(self, step: Step) -> Step:
         """The step, unless it met NaN or infinity: then ``DivergedError``."""
-        trains = bool(torch.isfinite(step.watch.losses).all())
-        if not trains and self.scheme.keeps_budget:  # whether a run stops would tell of a single device
-            trains = True
-            warnings.warn(
-                f"scheme `{self.scheme.name}`: local training met NaN or infinity on some devices, and what they send "
-                "counts as zero; look at `learning.learning_rate`",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        if not (trains and bool(torch.isfinite(step.after.models).all())):
+        finite = bool(torch.isfinite(step.after.models).all())
+        if not bool(torch.isfinite(step.watch.losses).all()):
+            if self.scheme.keeps_budget:  # whether a run stops would tell of a single device
+                warnings.warn(
+                    f"scheme `{self.scheme.name}`: local training met NaN or infinity on some devices, and what they "
+                    "send counts as zero; look at `learning.learning_rate`",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            else:
+                finite = False
+        if not finite:
             raise DivergedError(
                 f"training diverged: scheme `{self.scheme.name}` met NaN or infinity in round {step.after.round}; "
                 "look at `learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
@@ -128,13 +130,11 @@ class Simulation:
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
         factors, norms = clip_factors(block.trained, self.plan.clip_norm)
-        watch.see(block, norms)
-        if not self.scheme.clips:
-            return replace(block, factors=None)
         lost = ~torch.isfinite(norms)
-        if bool(lost.any()):  # infinity or NaN times 0 is not 0
-            block = block.without(lost.to(block.trial.device))
-        return replace(block, factors=factors)
+        if self.scheme.clips and bool(lost.any()):  # infinity or NaN times 0 is not 0
+            block, norms = block.without(lost), norms.masked_fill(lost, 0.0)
+        watch.see(block, norms)
+        return replace(block, factors=factors if self.scheme.clips else None)
 
     def _conclude(
         self, state: State, estimate: torch.Tensor, reception: Reception, watch: Watch, sent: Transmission | None

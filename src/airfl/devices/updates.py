@@ -115,6 +115,13 @@ class UpdateBlock:
             trained = trained.masked_fill(which.unsqueeze(-1), 0.0)
         return replace(self, trained=trained)
 
+    def planted(self, which: torch.Tensor, vector: torch.Tensor) -> UpdateBlock:
+        """The same with another update [d] from some of the replicas, [B] bool."""
+        trained = self.trained
+        if isinstance(trained, Spanned):
+            return replace(self, trained=trained.planted(which, vector))
+        return replace(self, trained=torch.where(which.unsqueeze(1), vector, trained))
+
     @property
     def updates(self) -> torch.Tensor:
         """Δ̄, the updates after clipping, [B, d]."""

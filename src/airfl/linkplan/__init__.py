@@ -3,6 +3,8 @@
 Loads no torch: a plan is arithmetic and a look-up, so it answers at once.
 """
 
+from dataclasses import replace
+
 from airfl.linkplan.answer import Answer, answer, free_epsilon, noise_of
 from airfl.linkplan.asking import pose
 from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, scenario_text
@@ -34,4 +36,4 @@ def plan(
     quantities, unknown = pose(scenario, given or {}, solve_for)
     if unknown is not None:
         quantities = solve(quantities, unknown)
-    return answer(quantities, unknown, tolerated, not_at=exception(quantities, unknown))
+    return replace(answer(quantities, unknown, tolerated), not_at=exception(quantities, unknown))

@@ -27,6 +27,7 @@ import numpy as np
 from scipy import optimize
 
 from airfl.errors import InputError
+from airfl.places import experiments_folder
 from airfl.privacy import Neighbours, gaussian_mu, reach
 
 #: Norm of the averaged update over the clip norm where nothing else is stated: devices pull in different directions.
@@ -223,7 +224,9 @@ def _is_finite(text: str) -> bool:
 
 
 def find_study() -> Path | None:
-    """``experiments/results/perk.csv`` of the package or of the checkout: what the shipped predictions are fits of."""
-    place = Path("experiments") / "results" / "perk.csv"
-    own = Path(__file__).resolve()
-    return next((root / place for root in (own.parents[1], own.parents[3]) if (root / place).is_file()), None)
+    """``experiments/results/perk.csv`` of the checkout or of the package: what the shipped predictions are fits of."""
+    try:
+        study = experiments_folder() / "results" / "perk.csv"
+    except InputError:
+        return None
+    return study if study.is_file() else None

@@ -130,11 +130,7 @@ def noise_of(ledger: Ledger) -> float:
 
 
 def answer(
-    q: Quantities,
-    solved_for: str | None = None,
-    tolerated: float | None = None,
-    model: CostModel | None = None,
-    not_at: int | None = None,
+    q: Quantities, solved_for: str | None = None, tolerated: float | None = None, model: CostModel | None = None
 ) -> Answer:
     """Everything about a complete set of quantities.
 
@@ -142,7 +138,6 @@ def answer(
         solved_for: which of them was solved for.
         tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
         model: of the cost in accuracy; default: what is shipped for this number of parameters.
-        not_at: see ``Answer``.
     """
     if tolerated is not None and not 0.0 < tolerated < math.inf:
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
@@ -190,7 +185,6 @@ def answer(
         mean_energy_j=None if energy is None or law is None else energy * law.mean_power,
         airtime_s=airtime,
         solved_for=solved_for,
-        not_at=not_at,
         is_default_ratio=tolerated is None,
         **ratios,
     )

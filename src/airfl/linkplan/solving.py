@@ -89,8 +89,8 @@ def _whole(q: Quantities, unknown: str, value: float) -> int:
     return max(1, math.floor(value * (1.0 + 1e-12)))
 
 
-def _tried(q: Quantities) -> list[int]:
-    """Numbers of devices from the fewest to the most that the table of combiners has."""
+def device_range(q: Quantities) -> tuple[int, int]:
+    """The fewest and the most devices, of which so many are active that the table of combiners has them."""
     fewest = fewest_devices(q.layout)
     low = max(1, math.floor((fewest - 0.5) / q.participation) if fewest > 1 else 1)
     while low <= MOST_N and max(1, round(q.participation * low)) < fewest:
@@ -102,6 +102,12 @@ def _tried(q: Quantities) -> list[int]:
     high = max(low, min(MOST_N, int(MOST_DEVICES / q.participation)))
     while max(1, round(q.participation * high)) > MOST_DEVICES:
         high -= 1
+    return low, high
+
+
+def _tried(q: Quantities) -> list[int]:
+    """Numbers of devices over the whole range, each a little larger than the last."""
+    low, high = device_range(q)
     return [round(low * (high / low) ** (k / _TRIED)) for k in range(_TRIED + 1)]
 
 

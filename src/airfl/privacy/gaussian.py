@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize, special
 
 from airfl.privacy.budget import Budget, check_budget
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, reach, require
 from airfl.privacy.ledger import Ledger
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -170,7 +170,7 @@ def squared_ratios(ledger: Ledger, neighbours: Neighbours) -> np.ndarray:
         return np.zeros(0)
     rows = [(e.clip_norm * e.gain_bound, e.noise_var) for e in ledger.events]
     sensitivity, noise_var = np.array(rows, dtype=np.float64).T
-    scale = 1.0 if neighbours == "add-remove" else 4.0
+    scale = reach(neighbours) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         squared: np.ndarray = np.where(noise_var > 0.0, scale * sensitivity**2 / noise_var, np.inf)
     return squared

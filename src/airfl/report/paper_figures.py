@@ -179,7 +179,7 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
                 look["markerfacecolor"] = "none"
             _band(axes, snr, own, f"{SCHEMES[scheme].title}, {_VARIANT_TITLE[variant]}", variant, look)
     for variant, thresholds in notes.get("snr_threshold_db", {}).items():
-        if variant not in {row["variant"] for row in rows}:
+        if all(row["variant"] != variant for row in rows):
             continue
         color, threshold = _VARIANT[variant]["color"], sum(thresholds) / len(thresholds)
         axes.axvline(threshold, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from airfl.errors import InputError
 from airfl.linkplan import Answer
 from airfl.linkplan.answer import squared_mu
-from airfl.linkplan.law import MOST_DEVICES, fewest_devices
 from airfl.linkplan.quantities import Quantities
-from airfl.linkplan.solving import MOST_N
+from airfl.linkplan.solving import device_range
 from airfl.privacy import gaussian_mu
 from airfl.report.figures import RC, write_figure
 from airfl.wording import epsilon_text, number
@@ -37,10 +36,9 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
     q = answer.quantities
     if answer.snr_db is None or q.devices is None or q.epsilon is None:
         raise InputError("the phase diagram needs a link; leave out --noise-var, or --out")
-    most = min(MOST_N, math.floor(MOST_DEVICES / q.participation))
-    low = max(2, math.ceil(fewest_devices(q.layout) / q.participation))
+    fewest, most = device_range(q)
+    low = max(2, fewest)
     devices = np.unique(np.geomspace(low, most, 160).round().astype(int))
-    devices = devices[np.round(q.participation * devices) <= MOST_DEVICES]
     with mpl.rc_context(RC):
         figure = Figure(figsize=(6.4, 4.4))
         FigureCanvasAgg(figure)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError
+from airfl.places import experiments_folder
 from airfl.report.claims import Claim, judge
 from airfl.report.console import Steps, SweepProgress
 from airfl.report.figures import draw_privacy_curves
@@ -21,7 +22,6 @@ from airfl.runs.reproduce import (
     SCALES,
     VARIANTS,
     Row,
-    experiments_folder,
     gather,
     link_notes,
     notes_of,
@@ -37,6 +37,8 @@ from airfl.study import Plan
 from airfl.version import __version__
 
 NAMES = ("fig2", *FIGURES, "table1")
+#: What the notes of a figure hold by variant.
+BY_VARIANT = ("snr_threshold_db", "power_backoff_db")
 #: Of the curves over T, by scale.
 POINTS = {"full": 25, "half": 25, "smoke": 13}
 
@@ -153,12 +155,11 @@ def _of_others(wish: Wish, name: str) -> tuple[list[Row], dict[str, Any]]:
     notes = read_notes(wish.out / f"{name}.json")
     if notes.get("scale") != wish.scale:
         return [], {"scale": wish.scale, "studies": {}}
-    rows = [row for row in read_rows(wish.out / f"{name}.csv") if row["variant"] not in wish.variants]
-    kept = {row["variant"] for row in rows}
-    for key in ("snr_threshold_db", "power_backoff_db"):
-        notes[key] = {variant: value for variant, value in notes.get(key, {}).items() if variant in kept}
-    studies = {study: own for study, own in notes["studies"].items() if study.rpartition("-")[2] in kept}
-    return rows, {**notes, "studies": studies}
+    others = set(VARIANTS) - set(wish.variants)
+    for key in BY_VARIANT:
+        notes[key] = {variant: value for variant, value in notes.get(key, {}).items() if variant in others}
+    notes["studies"] = {s: own for s, own in notes["studies"].items() if s.rpartition("-")[2] in others}
+    return [row for row in read_rows(wish.out / f"{name}.csv") if row["variant"] in others], notes
 
 
 def _note(notes: dict[str, Any], own: dict[str, Any], variant: str) -> None:
@@ -167,7 +168,7 @@ def _note(notes: dict[str, Any], own: dict[str, Any], variant: str) -> None:
     notes["studies"][own["study"]] = {key: value for key, value in own.items() if key not in ("study", "link")}
     notes["dim"] = own["dim"]
     notes["snr_of_one_watt_db"] = radio["snr_of_one_watt_db"]
-    for key in ("snr_threshold_db", "power_backoff_db"):
+    for key in BY_VARIANT:
         notes.setdefault(key, {})[variant] = radio[key]
 
 

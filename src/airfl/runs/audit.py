@@ -19,7 +19,6 @@ from airfl.air import EquivalentUplink, Receiver, Reception, SignalUplink, Uplin
 from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import Samples, UpdateBlock, load_samples, open_task
-from airfl.devices.updates import Spanned
 from airfl.errors import InputError
 from airfl.planning import plan_rounds
 from airfl.privacy import ACCOUNTANTS, GaussianAccountant, Ledger, Neighbours, gaussian_epsilon, make_accountant
@@ -270,16 +269,11 @@ def _play(simulation: Simulation, canaries: dict[int, torch.Tensor], advance: Ad
 
         def plant(block: UpdateBlock, active: torch.Tensor = active) -> UpdateBlock:
             device = active[block.trial.cpu(), block.slot.cpu()]
-            trained = block.trained
             for number, vector in canaries.items():
-                where, own = (device == number).to(trained.device), vector.to(trained.device)
-                if not bool(where.any()):
-                    continue
-                if isinstance(trained, Spanned):
-                    trained = trained.planted(where, own)
-                else:
-                    trained = torch.where(where.unsqueeze(1), own, trained)
-            return replace(block, trained=trained)
+                where, own = (part.to(block.trained.device) for part in (device == number, vector))
+                if bool(where.any()):
+                    block = block.planted(where, own)
+            return block
 
         state = simulation.advance(state, plant).after
         if advance is not None:

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ import pyarrow.parquet as pq
 from airfl.channel import open_link
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.places import experiments_folder
 from airfl.planning import plan_rounds
-from airfl.privacy import gaussian_epsilon
+from airfl.privacy import gaussian_epsilon, reach
 from airfl.runs.batch import Folder
 from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
@@ -80,15 +80,6 @@ FIGURES = {
     "clip": PaperFigure(("clip",)),
     "domain": PaperFigure(("domain",)),
 }
-
-
-def experiments_folder() -> Path:
-    """Committed studies and results: of the source tree, else of the installed package."""
-    package = Path(str(resources.files("airfl")))
-    for folder in (package.parent.parent / "experiments", package / "experiments"):
-        if (folder / "studies").is_dir():
-            return folder
-    raise InputError("the studies of the paper's figures are missing from this installation; install airfl again")
 
 
 def study_of(name: str, variant: str, scale: str, trials: int | None) -> tuple[Study, str]:
@@ -169,7 +160,7 @@ def _exact(config: Config, dim: int, noise_var: np.ndarray) -> Callable[[int], f
     """
     if not (noise_var > 0).all():
         return lambda t: math.inf
-    sensitivity = config.learning.clip_norm_for(dim) * (2.0 if config.neighbours == "replace" else 1.0)
+    sensitivity = config.learning.clip_norm_for(dim) * reach(config.neighbours)
     mu = np.sqrt(np.cumsum(sensitivity**2 / noise_var, axis=1)).max(axis=0)
     return lambda t: gaussian_epsilon(config.privacy.delta, float(mu[t]))
 
