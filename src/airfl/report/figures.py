@@ -183,7 +183,7 @@ def write_figure(figure: Figure, folder: Path, name: str) -> None:
 
 def _rendered(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=180)
+    figure.savefig(buffer, format=kind, dpi=180, metadata={"CreationDate": None} if kind == "pdf" else None)
     return buffer.getvalue()
 
 
