@@ -1,10 +1,12 @@
-"""The presets `massive` and `massive-cnn` at ε = 0.5, 1 and 2: tuned on the validation split, shown on the test part.
+"""The presets `massive`, `massive-scattering` and `massive-cnn`: tuned on validation, shown on the test part.
 
-    python -m experiments.massive --out massive --device cuda      # tune, run, collect; resumable
+    python -m experiments.massive --out massive --device cuda                          # tune, run, collect; resumable
+    python -m experiments.massive --out massive --presets massive-scattering           # half an hour on two cores
 
-Tuning: every budget gets each candidate below once, one trial, on the validation split (a sixth of the training part;
-the test part is not touched). The best one of a budget is then run with the preset's whole radio link on the standard
-split. `massive-cnn` is run as it is, at its ε and without noise. Tuning is not private.
+The first two have ε = 0.5, 1 and 2. Tuning: every budget gets each candidate below once, one trial, on the validation
+split (a sixth of the training part; the test part is not touched). The best one of a budget is then run with the
+preset's whole radio link on the standard split. `massive-cnn` is run as it is, at its ε and without noise. Tuning is
+not private.
 
 Writes massive.csv and massive.json (candidates, choices, provenance) to the output folder.
 """
@@ -13,41 +15,59 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from airfl.config import read
 from airfl.runs.reproduce import notes_of
-from experiments.perk import LOCAL_RATE, POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run
+from experiments.perk import POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run
 
 EPSILONS = (0.5, 1.0, 2.0)
-#: Rounds, the server's step (η_g·η) and the diameter of the domain around θ⁰.
-CANDIDATES = tuple(
-    {"rounds": t, "step": step, "diameter": diameter}
-    for t, step, diameter in (
-        *((100, 0.5, 36.0), (100, 1.0, 36.0), (100, 2.0, 36.0), (100, 2.0, 48.0)),
-        *((200, 0.5, 36.0), (200, 1.0, 48.0)),
-    )
-)
 
 
-def training(candidate: dict[str, Any]) -> dict[str, Any]:
-    """A candidate as changes of the preset."""
+@dataclass(frozen=True)
+class Tuning:
+    """What is tried for a preset: rounds, the server's step (η_g·η) and the diameter of the domain around θ⁰."""
+
+    candidates: tuple[tuple[int, float, float | None], ...]
+    epsilons: tuple[float, ...] = EPSILONS
+
+
+TUNINGS = {
+    # The run without noise has the setting of the largest ε.
+    "massive": Tuning(
+        ((100, 0.5, 36.0), (100, 1.0, 36.0), (100, 2.0, 36.0), (100, 2.0, 48.0), (200, 0.5, 36.0), (200, 1.0, 48.0))
+    ),
+    "massive-scattering": Tuning(
+        ((40, 0.3, None), (40, 0.6, None), (40, 1.2, None), (80, 0.15, None), (80, 0.3, None), (80, 0.6, None)),
+        (*EPSILONS, math.inf),
+    ),
+}
+
+
+def point(preset: str, epsilon: float, candidate: tuple[int, float, float | None]) -> dict[str, Any]:
+    """A configuration of a study: changes of the preset."""
+    rounds, step, diameter = candidate
+    private = {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon}
     return {
-        "system.rounds": candidate["rounds"],
-        "learning.server_step": candidate["step"] / LOCAL_RATE,
-        "learning.domain_diameter": candidate["diameter"],
+        **({"scheme.names": ["fedavg-clip"]} if math.isinf(epsilon) else private),
+        "system.rounds": rounds,
+        "learning.server_step": step / read(preset).learning.learning_rate,
+        "learning.domain_diameter": diameter,
     }
 
 
-def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict[str, Any]]]:
-    """The best candidate of every budget, and all validation accuracies."""
-    cells = list(product(EPSILONS, CANDIDATES))
+def tune(preset: str, out: Path, device: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The best candidate of every budget and without noise, as configurations, and all validation accuracies."""
+    tuning = TUNINGS[preset]
+    cells = list(product(tuning.epsilons, tuning.candidates))
     content = {
-        "name": "massive-tune",
-        "base": "massive",
+        "name": f"{preset}-tune",
+        "base": preset,
         "trials": 1,
         "rows_per_batch": 16,
         "set": {
@@ -56,18 +76,17 @@ def tune(out: Path, device: str) -> tuple[dict[float, dict[str, Any]], list[dict
             **POWER_TO_SPARE,
             "engine.eval_every": 1000,
         },
-        "list": [
-            {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon, **training(candidate)}
-            for epsilon, candidate in cells
-        ],
+        "list": [point(preset, epsilon, candidate) for epsilon, candidate in cells],
     }
-    found = list(finals(*run(content, out / "tune", device)).values())
+    found = finals(*run(content, out / f"{preset}-tune", device)).values()
+    reached = {cell: max(values, default=0.0) for cell, values in zip(cells, found, strict=True)}
+    best = {e: max(tuning.candidates, key=lambda one: reached[e, one]) for e in tuning.epsilons}
+    shown = [point(preset, e, best.get(e, best[EPSILONS[-1]])) for e in (*EPSILONS, math.inf)]
     tried = [
-        {"epsilon": e, **candidate, "accuracy": max(values, default=0.0)}
-        for (e, candidate), values in zip(cells, found, strict=True)
+        {"epsilon": str(e), "rounds": rounds, "step": step, "diameter": diameter, "accuracy": accuracy}
+        for (e, (rounds, step, diameter)), accuracy in reached.items()
     ]
-    best = {e: max((row for row in tried if row["epsilon"] == e), key=lambda row: row["accuracy"]) for e in EPSILONS}
-    return best, tried
+    return shown, {"tuning": tried, "tuning_budget": f"{len(tuning.candidates)} runs a budget"}
 
 
 def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, device: str) -> tuple[list[Any], Any]:
@@ -118,23 +137,21 @@ def main() -> None:
     parser.add_argument("--out", default="massive")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--presets", default="massive,massive-cnn")
+    parser.add_argument("--presets", default="massive,massive-scattering,massive-cnn")
     arguments = parser.parse_args()
     names = arguments.presets.split(",")
-    if not set(names) <= {"massive", "massive-cnn"}:
-        parser.error(f"unknown preset in `{arguments.presets}`; known: massive, massive-cnn")
+    known = (*TUNINGS, "massive-cnn")
+    if not set(names) <= set(known):
+        parser.error(f"unknown preset in `{arguments.presets}`; known: {', '.join(known)}")
     out = Path(arguments.out)
-    notes: dict[str, Any] = {}
-    twin = {"scheme.names": ["fedavg-clip"]}
-    shown = {"massive-cnn": [{"scheme.names": ["airfl-dp"]}, twin]}
-    if "massive" in names:
-        chosen, tried = tune(out, arguments.device)
-        notes |= {"tuning": tried, "tuning_budget": f"{len(CANDIDATES)} runs a budget"}
-        private = [{"scheme.names": ["airfl-dp"], "privacy.epsilon": e, **training(chosen[e])} for e in EPSILONS]
-        shown["massive"] = [*private, {**twin, **training(chosen[2.0])}]
     rows: list[dict[str, Any]] = []
+    notes: dict[str, Any] = {}
     for preset in names:
-        found, notes[preset] = show(preset, arguments.trials, shown[preset], out, arguments.device)
+        points, tuning = [{"scheme.names": ["airfl-dp"]}, {"scheme.names": ["fedavg-clip"]}], {}
+        if preset in TUNINGS:
+            points, tuning = tune(preset, out, arguments.device)
+        found, provenance = show(preset, arguments.trials, points, out, arguments.device)
+        notes[preset] = {**provenance, **tuning}
         rows += found
         merge_csv(out / "massive.csv", rows, ("preset",))
         merge_json(out / "massive.json", notes)

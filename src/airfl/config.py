@@ -82,6 +82,7 @@ class Learning(Section):
         "fashion-mnist", description="fashion-mnist, fashion-mnist-standard, idx, digits, or package.module:callable"
     )
     data_dir: str | None = Field(None, description="Folder with the four IDX files; default: cache, then system.")
+    features: str = Field("none", description="none, scattering, or package.module:callable; fixed, nothing is learnt")
     split: Literal["pooled", "standard", "validation"] = Field(
         "standard",
         description="pooled: all images, split on each device; standard: the data set's own test part; validation: "

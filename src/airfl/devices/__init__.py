@@ -5,7 +5,7 @@ from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.engine import Engine, choose_engine
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
-from airfl.devices.task import Samples, Task, load_samples, open_task
+from airfl.devices.task import Samples, Task, load_samples, open_task, samples_of
 from airfl.devices.updates import UpdateBlock
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "load_samples",
     "make_partition",
     "open_task",
+    "samples_of",
 ]

@@ -18,12 +18,12 @@ import torch
 
 from airfl.devices.models import ModelSpec
 from airfl.devices.on_threads import device_threads
-from airfl.devices.updates import TILE, Spanned, UpdateBlock, inner_products, span_norms
+from airfl.devices.updates import TILE, Spanned, UpdateBlock, inner_products, span_norms, tile_of
 
 #: Samples of a device beyond which its inner products are too many.
 MOST = 64
-#: Samples of the devices that a thread works on at a time.
-BLOCK = 4 * TILE
+#: Tiles of samples that a thread works on at a time.
+TILES = 4
 #: Rows, that is models, that a thread trains them from at a time.
 ROWS = 64
 #: Bytes of inner products that are kept for the next round.
@@ -131,7 +131,8 @@ class SpanTrainer:
         waiting: deque[Future[list[UpdateBlock]]] = deque()
         with device_threads() as (pool, threads, stop):
             for shards, rows in groups:
-                grams, step = self._grams(shards, inputs), max(1, BLOCK // shards.samples.shape[1])
+                grams = self._grams(shards, inputs)
+                step = max(1, TILES * tile_of(vectors.shape[1]) // shards.samples.shape[1])
                 for part, some in product(range(0, len(shards.samples), step), range(0, len(rows), ROWS)):
                     own = slice(part, min(part + step, len(shards.samples)))
                     data = models, vectors, labels, rate, grams, stop
@@ -197,5 +198,5 @@ class SpanTrainer:
         """W xᵀ + b of a model [d] on samples [n, F], [C, n]."""
         end = self.classes * x.shape[1]
         weight = model[:end].view(self.classes, -1)
-        scores = torch.cat([weight @ part.mT for part in x.split(TILE)], dim=1)
+        scores = torch.cat([weight @ part.mT for part in x.split(tile_of(x.shape[1]))], dim=1)
         return scores.add_(model[end:].unsqueeze(1)) if self.bias else scores

@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from airfl.config import Config
 from airfl.devices.datasets import Dataset, load_dataset
+from airfl.devices.features import make_features
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.precision import resolve_precision, tf32_allowed
@@ -135,7 +136,7 @@ def _first_steps(steps: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set on the compute device; trials share it."""
+    """A data set, and what models see of it on the compute device; trials share it."""
 
     dataset: Dataset = field(repr=False)
     inputs: torch.Tensor = field(repr=False)
@@ -143,15 +144,22 @@ class Samples:
 
 
 def load_samples(config: Config, device: torch.device) -> Samples:
-    """Load the configured data set and move it to the compute device once."""
-    dataset = load_dataset(config.learning.dataset, config.learning.data_dir)
-    return Samples(dataset, torch.from_numpy(dataset.inputs).to(device), torch.from_numpy(dataset.labels).to(device))
+    """Load the configured data set and move it to the compute device once, as the features that models see."""
+    learning = config.learning
+    return samples_of(learning.dataset, learning.data_dir, learning.features, device)
+
+
+def samples_of(name: str, data_dir: str | None, features: str, device: torch.device) -> Samples:
+    """Load a data set by name; see ``load_samples``."""
+    dataset = load_dataset(name, data_dir)
+    inputs = make_features(features, torch.from_numpy(dataset.inputs).to(device))
+    return Samples(dataset, inputs, torch.from_numpy(dataset.labels).to(device))
 
 
 def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
     """Deal the samples to the devices of each trial, and build the model."""
     system, learning, dataset = config.system, config.learning, samples.dataset
-    spec = build_model(learning.model, dataset.input_shape, dataset.num_classes)
+    spec = build_model(learning.model, tuple(samples.inputs.shape[1:]), dataset.num_classes)
     dealt = {
         trial: make_partition(
             dataset.labels, dataset.num_train, system.num_devices, learning, stream(system.seed, "partition", trial)

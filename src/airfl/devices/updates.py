@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-#: Samples in one matrix product: they stay in the caches.
-TILE = 1024
+#: Samples in one matrix product, and values in them: they stay in the caches.
+TILE, TILE_VALUES = 1024, 2**20
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,17 @@ class Spanned:
     def sum(self, weights: torch.Tensor) -> torch.Tensor:
         """Σ_i weights_i Δ_i in float64, [d]."""
         a = (self.coefficients.double() * weights.unsqueeze(1)).flatten(1)
-        parts = zip(a.split(TILE, dim=1), self.samples.flatten(0, 1).split(TILE), strict=True)
-        total = torch.stack([part @ x.double() for part, x in parts]).sum(dim=0).flatten()
-        return torch.cat([total, a.sum(dim=1)]) if self.bias else total
+        x = self.samples.flatten(0, 1)
+        tile = tile_of(x.shape[1])
+        total, wide = a.new_zeros(len(a), x.shape[1]), a.new_empty(min(tile, len(x)), x.shape[1])
+        for some, part in zip(a.split(tile, dim=1), x.split(tile), strict=True):
+            total.addmm_(some, wide[: len(part)].copy_(part))  # a new array for each would cost more than the product
+        return torch.cat([total.flatten(), a.sum(dim=1)]) if self.bias else total.flatten()
+
+
+def tile_of(width: int) -> int:
+    """Samples of this many values in one matrix product."""
+    return max(1, min(TILE, TILE_VALUES // width))
 
 
 def inner_products(samples: torch.Tensor, bias: bool) -> torch.Tensor:

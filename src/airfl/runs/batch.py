@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 import torch
 
 from airfl.channel import Link, open_link
-from airfl.config import Config
-from airfl.devices import Samples, load_samples, open_task
+from airfl.devices import Samples, open_task, samples_of
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import record_schema, write_bytes, write_text
@@ -137,7 +136,8 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     where = pick_device(device)
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
-    task = open_task(first, batch.trials, _samples(first.learning.dataset, first.learning.data_dir, where, first))
+    learning = first.learning
+    task = open_task(first, batch.trials, _samples(learning.dataset, learning.data_dir, learning.features, where))
     links: dict[str, Link] = {}
     simulations = {}
     for point, config in configs.items():
@@ -153,9 +153,9 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
 
 
 @lru_cache(maxsize=2)
-def _samples(dataset: str, data_dir: str | None, device: torch.device, config: Config) -> Samples:
+def _samples(dataset: str, data_dir: str | None, features: str, device: torch.device) -> Samples:
     """A data set stays in the process: batches of a study share it."""
-    return load_samples(config, device)
+    return samples_of(dataset, data_dir, features, device)
 
 
 def write_part(
