@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from airfl.devices.precision import tf32_allowed
 from airfl.errors import InputError
 
 DIRECTIONS = 8
@@ -38,13 +39,15 @@ def scattering(images: torch.Tensor) -> torch.Tensor:
             f"scattering is for images [N, channels, height, width] of at least 8 × 8; got {list(images.shape)}"
         )
     unit = _unit().to(images.device).view(-1, 1, 1)
-    parts = []
-    for some in images.split(CHUNK):
-        found = _coefficients(some.reshape(-1, 1, *some.shape[2:])) / unit
-        found[:, 1:] -= found[:, 1:].mean(dim=(1, 2, 3), keepdim=True)
-        found = found.view(len(some), -1, *found.shape[2:])
-        parts.append(found / found.square().mean(dim=(1, 2, 3), keepdim=True).sqrt().clamp(min=1e-6))
-    return torch.cat(parts)
+    size = (-(-side // 4) for side in images.shape[2:])
+    made = images.new_empty(len(images), PER_CHANNEL * images.shape[1], *size)
+    with torch.no_grad(), tf32_allowed(False):  # in tf32 wavelets would lose their zero mean
+        for some, out in zip(images.split(CHUNK), made.split(CHUNK), strict=True):
+            found = _coefficients(some.reshape(-1, 1, *some.shape[2:])) / unit
+            found[:, 1:] -= found[:, 1:].mean(dim=(1, 2, 3), keepdim=True)
+            out.copy_(found.view_as(out))
+            out /= out.square().mean(dim=(1, 2, 3), keepdim=True).sqrt().clamp(min=1e-6)
+    return made
 
 
 def _coefficients(images: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from rich.table import Table
 from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
-from airfl.report.words import audit_sentence, headline
+from airfl.report.words import audit_sentence, data_text, headline
 from airfl.runs import Audit, CombinerStudy, Result, Standing
 from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
@@ -69,13 +69,25 @@ class RunProgress(_Shown):
             console=Console(file=sys.stderr),
             speed_estimate_period=600.0,
         )
+        self._opening: TaskID | None = self._bar.add_task("opening", total=None, state="data and channels …")
         self._task: dict[str, TaskID] = {}
-        self._state = ""
         self._spent: dict[str, str] = {}
 
     def start(self, scheme: str, rounds: int) -> None:
         """See ``runs.Progress``."""
+        self._opened()
         self._task[scheme] = self._bar.add_task(scheme, total=rounds, state="training …")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened()  # an error stands alone
+        super().__exit__(kind, error, trace)
+
+    def _opened(self) -> None:
+        if self._opening is not None:
+            self._bar.remove_task(self._opening)
+            self._opening = None
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
@@ -150,10 +162,8 @@ def print_demo(demo: Demo) -> None:
 def print_result(result: Result, page: Path) -> None:
     """The headline table, the run in words, and where the report is."""
     console = Console()
-    table = Table(
-        title=f"{result.config.name}: {result.config.learning.model} on {result.config.learning.dataset}",
-        box=box.SIMPLE,
-    )
+    config = result.config
+    table = Table(title=f"{config.name}: {config.learning.model} on {data_text(config)}", box=box.SIMPLE)
     table.add_column("scheme", no_wrap=True)
     for column in ("accuracy", "noise std", "ε model", "ε models", "ε base"):
         table.add_column(column, justify="right", no_wrap=True)

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.figures import draw_figures
-from airfl.report.words import headline, private_scheme
+from airfl.report.words import data_text, headline, private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_text
 from airfl.schemes import SCHEMES
@@ -51,6 +51,7 @@ def write_report(result: Result, folder: Path, story: Story | None = None) -> Pa
     page = environment.get_template("page.html.j2").render(
         story=story,
         config=result.config,
+        data=data_text(result.config),
         summary=result.summary,
         headline=headline(result),
         schemes=[_row(name, entry) for name, entry in result.summary["schemes"].items()],

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import SCHEMES
@@ -51,6 +52,12 @@ def headline(result: Result) -> list[str]:
                 "base station is trusted."
             )
     return [sentence for sentence in sentences if sentence]
+
+
+def data_text(config: Config) -> str:
+    """What the model is trained on."""
+    learning = config.learning
+    return learning.dataset if learning.features == "none" else f"{learning.dataset}, {learning.features} features"
 
 
 def tightest(epsilons: Mapping[str, float | None]) -> tuple[str, float | None]:
