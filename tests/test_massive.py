@@ -15,6 +15,7 @@ from experiments.perk import merge_csv, merge_json
 
 from airfl import preset
 from airfl.channel import open_link
+from airfl.linkplan.accuracy import Measured, shipped
 from airfl.planning import plan_rounds
 from airfl.report.console import DemoProgress
 from airfl.report.demo import run_demo
@@ -52,6 +53,20 @@ def test_committed_results_reach_what_was_asked_and_keep_their_budgets():
             assert float(row["accuracy_mean"]) >= accuracy
             assert float(row["epsilon_spent"]) <= epsilon
             assert int(row["trials"]) == 5
+
+
+def test_the_planner_predicts_the_cost_of_a_model_it_was_not_fitted_on():
+    with (ROOT / "experiments" / "results" / "massive.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["preset"] == "massive-scattering"]
+    (noiseless,) = (float(row["accuracy_mean"]) for row in rows if row["epsilon"] == "inf")
+    for row in rows:
+        if row["epsilon"] != "inf":
+            known = {"delta": float(row["delta"]), "neighbours": row["neighbours"], "noiseless": noiseless}
+            measured = Measured(
+                int(row["devices"]), "softmax", float(row["epsilon"]), accuracy=float(row["accuracy_mean"]), **known
+            )
+            predicted = shipped(PRESETS["massive-scattering"]).cost(measured.residual, noiseless)
+            assert predicted == pytest.approx(noiseless - measured.accuracy, abs=0.01)
 
 
 def test_ascent_serves_everybody_and_beats_the_cheap_ones():
