@@ -17,7 +17,7 @@ from typing import Any
 
 import airfl
 from airfl.config import parse_override
-from airfl.report.console import RunProgress
+from airfl.report.progress import RunProgress
 
 COMBINERS = ("zero-forcing", "auto")
 FIELDS = (

@@ -23,8 +23,8 @@ from torch.func import functional_call
 
 import airfl
 from airfl.devices import Samples, Task, load_samples, open_task
-from airfl.report.console import Steps
 from airfl.report.convergence_figure import GradientTrace, draw_convergence, running_mean
+from airfl.report.progress import Steps
 from airfl.simulate import Simulation, open_simulation
 
 RESULTS = Path(__file__).parent / "results"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from airfl.config import read
 from airfl.runs.reproduce import notes_of
-from experiments.perk import POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run
+from experiments.perk import POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run, scheme_at
 
 EPSILONS = (0.5, 1.0, 2.0)
 
@@ -52,9 +52,8 @@ TUNINGS = {
 def point(preset: str, epsilon: float, candidate: tuple[int, float, float | None]) -> dict[str, Any]:
     """A configuration of a study: changes of the preset."""
     rounds, step, diameter = candidate
-    private = {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon}
     return {
-        **({"scheme.names": ["fedavg-clip"]} if math.isinf(epsilon) else private),
+        **scheme_at(epsilon),
         "system.rounds": rounds,
         "learning.server_step": step / read(preset).learning.learning_rate,
         "learning.domain_diameter": diameter,

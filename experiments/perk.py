@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from airfl import runs
-from airfl.report.console import SweepProgress
 from airfl.report.perk_figure import draw_perk
+from airfl.report.progress import SweepProgress
 from airfl.runs.reproduce import good_cells, notes_of, read_rows
 from airfl.runs.store import write_csv
 from airfl.study import make_study, threads_for
@@ -76,10 +76,16 @@ Cell = tuple[int, float]
 POWER_TO_SPARE = {"channel.power_w": 1e9, "system.num_antennas": 4, "scheme.combiner": "mrc"}
 
 
+def scheme_at(epsilon: float) -> dict[str, Any]:
+    """The private scheme at its budget, or its twin without noise."""
+    if math.isinf(epsilon):
+        return {"scheme.names": ["fedavg-clip"]}
+    return {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon}
+
+
 def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool) -> dict[str, Any]:
     """A configuration of the study."""
     images = IMAGES[devices][tuning]
-    private = {"scheme.names": ["airfl-dp"], "privacy.epsilon": epsilon}
     return {
         "system.num_devices": 50_000 if tuning and devices == 60_000 else devices,
         "learning.samples_per_device": images,
@@ -87,7 +93,7 @@ def point(devices: int, epsilon: float, candidate: dict[str, Any], tuning: bool)
         "learning.local_steps": 5 if images > 10 else 2,  # a device of ten images has seen them all after one
         "learning.server_step": candidate["step"] / LOCAL_RATE,
         "learning.domain_diameter": candidate["diameter"],
-        **(private if math.isfinite(epsilon) else {"scheme.names": ["fedavg-clip"]}),
+        **scheme_at(epsilon),
     }
 
 

@@ -9,8 +9,9 @@ from torch import nn
 
 import airfl
 from airfl.devices import build_model, choose_engine, engine_threads, on_threads
-from airfl.devices.cpu_chain import ROWS, FactoredLinear, PatchConvolution, build_chain
+from airfl.devices.cpu_chain import build_chain
 from airfl.devices.cpu_dense import dense_layers
+from airfl.devices.cpu_stages import ROWS, FactoredLinear, PatchConvolution
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.engine_threads import AnyModule, ThreadsEngine

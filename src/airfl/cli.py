@@ -78,7 +78,8 @@ def run(
     from airfl import report, runs
     from airfl.errors import DivergedError
     from airfl.privacy import BudgetError
-    from airfl.report.console import RunProgress, print_result
+    from airfl.report.console import print_result
+    from airfl.report.progress import RunProgress
 
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
     flags = {
@@ -118,8 +119,9 @@ def demo(
 ) -> None:
     """What airfl is about, in about a minute: ε = 1 with 50, 500 and 6,000 devices, and one page."""
     from airfl import runs
-    from airfl.report.console import DemoProgress, print_demo
+    from airfl.report.console import print_demo
     from airfl.report.demo import run_demo
+    from airfl.report.progress import DemoProgress
 
     folder = runs.prepare_folder(out, force)
     with DemoProgress() as progress:
@@ -160,7 +162,8 @@ def epsilon(
     from airfl import privacy, runs
     from airfl.errors import InputError
     from airfl.privacy.whatif import default_neighbours
-    from airfl.report.console import Steps, print_epsilon
+    from airfl.report.console import print_epsilon
+    from airfl.report.progress import Steps
 
     question = None
     asked = (clip_norm, noise_var, rounds, devices, diameter, smoothness, learning_rate, local_steps, gradient_var)
@@ -240,8 +243,9 @@ def audit(
     from airfl import config as configuration
     from airfl import runs
     from airfl.errors import InputError
-    from airfl.report.console import Steps, print_audit
+    from airfl.report.console import print_audit
     from airfl.report.figures import draw_audit
+    from airfl.report.progress import Steps
     from airfl.schemes import SCHEMES
 
     if (source is None) == (mu is None):
@@ -305,7 +309,8 @@ def sweep(
         print(summary if as_json else "\n".join(plan.describe()))
         return
     from airfl import runs
-    from airfl.report.console import SweepProgress, print_standing
+    from airfl.report.console import print_standing
+    from airfl.report.progress import SweepProgress
 
     runner = runs.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
     target = out or f"studies/{found.name}"
@@ -405,8 +410,9 @@ def design(
 ) -> None:
     """How good, and how fast, are the combiners? Norm² over a proven bound, per method."""
     from airfl import runs
-    from airfl.report.console import DesignProgress, print_design
+    from airfl.report.console import print_design
     from airfl.report.figures import draw_design
+    from airfl.report.progress import DesignProgress
 
     folder = None if out is None else runs.prepare_folder(out, force=True)
     with DesignProgress() as progress:

@@ -273,7 +273,7 @@ def _enough(promise: Promise, minimum: torch.Tensor, weights: torch.Tensor) -> f
         return promise.spent(_ledger_at(promise, scale * minimum, weights))
 
     assert promise.epsilon is not None
-    scale = smallest(spent, promise.epsilon, 1.0, 1e-3)  # a hundredth of a decibel
+    scale = smallest(spent, promise.epsilon, 1.0, 1e-6)
     return min(1.0, scale) if spent(1.0) <= promise.epsilon else scale
 
 

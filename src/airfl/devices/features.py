@@ -32,10 +32,11 @@ def make_features(name: str, inputs: torch.Tensor) -> torch.Tensor:
         raise
     except Exception as error:  # user code may fail in any way
         raise InputError(f"features `{name}` failed: {error}; they are called with inputs [N, ...]") from error
-    if made.ndim < 2 or len(made) != len(inputs) or made.numel() == 0 or not made.isfinite().all():
+    finite = bool(made.isfinite().all())
+    if made.ndim < 2 or len(made) != len(inputs) or made.numel() == 0 or not finite:
         raise InputError(
             f"features `{name}` must return finite numbers [N, ...] for inputs [N, ...], N = {len(inputs):,}; "
-            f"got {list(made.shape)}" + ("" if made.isfinite().all() else " with NaN or infinity")
+            f"got {list(made.shape)}" + ("" if finite else " with NaN or infinity")
         )
     if first.shape != made[:2].shape or not torch.allclose(first, made[:2], rtol=1e-3, atol=1e-5):
         raise InputError(

@@ -1,34 +1,19 @@
-"""Tables and the live progress bar on the terminal."""
+"""Tables on the terminal."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
-from airfl.bookkeeping import RoundRecord
-from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.words import audit_sentence, data_text, headline
 from airfl.runs import Audit, CombinerStudy, Result, Standing
-from airfl.runs.executors import Event
 from airfl.schemes import SCHEMES
 from airfl.study import Plan
 from airfl.wording import epsilon_text, number, percent
@@ -36,108 +21,6 @@ from airfl.wording import epsilon_text, number, percent
 if TYPE_CHECKING:
     from airfl.report.demo import Demo
     from airfl.report.reproduction import Outcome
-
-
-class _Shown:
-    """A bar that is on the screen inside a ``with`` statement."""
-
-    _bar: Progress
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-
-class RunProgress(_Shown):
-    """One line per scheme on standard error: round, loss, accuracy, ε spent so far, time left."""
-
-    def __init__(self, config: Config) -> None:
-        self._delta = config.privacy.delta
-        self._bar = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            console=Console(file=sys.stderr),
-            speed_estimate_period=600.0,
-        )
-        self._opening: TaskID | None = self._bar.add_task("opening", total=None, state="data and channels …")
-        self._task: dict[str, TaskID] = {}
-        self._spent: dict[str, str] = {}
-
-    def start(self, scheme: str, rounds: int) -> None:
-        """See ``runs.Progress``."""
-        self._opened()
-        self._task[scheme] = self._bar.add_task(scheme, total=rounds, state="training …")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened()  # an error stands alone
-        super().__exit__(kind, error, trace)
-
-    def _opened(self) -> None:
-        if self._opening is not None:
-            self._bar.remove_task(self._opening)
-            self._opening = None
-
-    def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
-        """See ``runs.Progress``."""
-        accuracy = float(np.mean([record.accuracy for record in records]))
-        tested = f"acc {accuracy:.3f}" if np.isfinite(accuracy) else "acc  –   "
-        loss = float(np.mean([record.train_loss for record in records]))
-        largest = max(record.epsilon for record in records)
-        if not math.isnan(largest):  # not every round is accounted for
-            self._spent[scheme] = epsilon_text(largest)
-        spent = self._spent.get(scheme, "–")
-        state = f"loss {loss:.3f}  {tested}  ε {spent}"
-        self._bar.update(self._task[scheme], advance=1, state=state)
-
-
-class DemoProgress(_Shown):
-    """One line per run on standard error."""
-
-    def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description:<26}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            console=Console(file=sys.stderr),
-        )
-
-    def of(self, title: str, config: Config) -> DemoLine:
-        """Who hears about one run."""
-        private = set(config.scheme.names) & {"airfl-dp"}
-        shown = f"{title}, ε = {config.privacy.epsilon:g}" if private else f"{title}, no noise"
-        rounds = config.system.rounds * len(config.scheme.names)
-        return DemoLine(self._bar, self._bar.add_task(shown, total=rounds, state=""))
-
-
-class DemoLine:
-    """The line of one run: all its schemes together."""
-
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task = bar, task
-
-    def start(self, scheme: str, rounds: int) -> None:
-        """See ``runs.Progress``."""
-
-    def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
-        """See ``runs.Progress``."""
-        accuracy = float(np.mean([record.accuracy for record in records]))
-        if np.isfinite(accuracy):
-            self._bar.update(self._task, state=f"acc {accuracy:.3f}")
-        self._bar.advance(self._task)
 
 
 def print_demo(demo: Demo) -> None:
@@ -210,18 +93,6 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]], folder: str | None =
         Console().print(f"Figure: {folder}/privacy.png", highlight=False)
 
 
-class Steps(_Shown):
-    """One bar on standard error for work of a known length."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self._bar = _bar()
-        self._task = self._bar.add_task(name, total=total)
-
-    def advance(self, count: int) -> None:
-        """So many more steps are done."""
-        self._bar.advance(self._task, count)
-
-
 def print_audit(audit: Audit, folder: Path | None) -> None:
     """Lower bound against every upper bound, and what that means."""
     summary = audit.summary
@@ -242,38 +113,6 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
     Console().print(audit_sentence(summary), highlight=False)
     if folder is not None:
         Console().print(f"Figure: {folder}/audit.png", highlight=False)
-
-
-class SweepProgress(_Shown):
-    """On standard error: cells that are over with the time left, and below them a line per batch at work."""
-
-    def __init__(self, title: str = "cells") -> None:
-        self._bar = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            console=Console(file=sys.stderr),
-            speed_estimate_period=3600.0,
-        )
-        self._all = self._bar.add_task(title, total=None, state="")
-        self._at_work: dict[str, TaskID] = {}
-
-    def hear(self, event: Event | None, standing: Standing) -> None:
-        """Where the study stands now."""
-        if event is None:  # what was there already must not pass for speed
-            self._bar.reset(self._all, total=standing.plan.num_cells, completed=round(standing.cells_over))
-        state = f"{standing.failed} failed" if standing.failed else ""
-        self._bar.update(self._all, completed=standing.cells_over, state=state)
-        for name, progress in standing.running.items():
-            if name not in self._at_work:
-                self._at_work[name] = self._bar.add_task(name, total=None, state="rounds")
-            self._bar.update(self._at_work[name], completed=progress.rounds, total=progress.total or None)
-        for name in [name for name in self._at_work if name not in standing.running]:
-            self._bar.remove_task(self._at_work.pop(name))
 
 
 def print_standing(standing: Standing, folder: str) -> None:
@@ -348,29 +187,6 @@ def print_reproduction(outcome: Outcome, folder: Path) -> None:
         console.print(table)
     print(f"Figures: {', '.join(f'{folder}/{name}.png' for name in outcome.files) or 'none'}")
     print(f"Claims: {folder}/claims.md")
-
-
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description:<14}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
-        transient=True,
-    )
-
-
-class DesignProgress(_Shown):
-    """One bar on standard error: which method is at work."""
-
-    def __init__(self) -> None:
-        self._bar = _bar()
-        self._task = self._bar.add_task("channels", total=None)
-
-    def advance(self, name: str, done: int, total: int) -> None:
-        """Show what comes next and how far we are."""
-        self._bar.update(self._task, description=name, completed=done, total=total)
 
 
 def print_design(study: CombinerStudy, folder: Path | None) -> None:

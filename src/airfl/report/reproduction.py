@@ -11,9 +11,9 @@ from typing import Any
 from airfl.errors import InputError
 from airfl.places import experiments_folder
 from airfl.report.claims import Claim, judge
-from airfl.report.console import Steps, SweepProgress
 from airfl.report.figures import draw_privacy_curves
 from airfl.report.paper_figures import draw_paper_figure
+from airfl.report.progress import Steps, SweepProgress
 from airfl.runs.batch import Folder
 from airfl.runs.executors import Executor
 from airfl.runs.paper_curves import DELTA, comparison, curve_rows, curves_of, paper_curves

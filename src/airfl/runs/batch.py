@@ -16,10 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
 from airfl.channel import Link, open_link
-from airfl.devices import Samples, open_task, samples_of
+from airfl.devices import open_task, samples_of
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import record_schema, write_bytes, write_text
@@ -30,6 +29,9 @@ from airfl.study import Batch, Plan
 PART_FORMAT = "airfl-part/2"
 #: Before receipts had a checksum of their own.
 OLD_FORMAT = "airfl-part/1"
+
+#: A data set stays in the process: batches of a study share it.
+_samples = lru_cache(maxsize=2)(samples_of)
 
 
 class Stopped(Exception):
@@ -150,12 +152,6 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
         for scheme in config.scheme.names:
             simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, link)
     return simulations
-
-
-@lru_cache(maxsize=2)
-def _samples(dataset: str, data_dir: str | None, features: str, device: torch.device) -> Samples:
-    """A data set stays in the process: batches of a study share it."""
-    return samples_of(dataset, data_dir, features, device)
 
 
 def write_part(
