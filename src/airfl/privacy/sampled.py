@@ -112,6 +112,8 @@ class SampledAccountant:
 
 def _squared(groups: tuple[Group, ...]) -> float:
     """μ² without credit."""
+    if any(group.multiplier < 1e-100 for group in groups):
+        return math.inf
     return math.fsum(group.count * (1.0 / group.multiplier) ** 2 for group in groups)
 
 

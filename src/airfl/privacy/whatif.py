@@ -100,8 +100,7 @@ class WhatIf:
             hides_participation=True,
             gradient_var=self.gradient_var,
         )
-        count = self.rounds if rounds is None else rounds
-        return Ledger(tuple(RoundEvent(**{**template.__dict__, "round": t}) for t in range(count)))
+        return Ledger.repeated(template, self.rounds if rounds is None else rounds)
 
 
 def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participation: float = 1.0) -> Ledger:
@@ -111,7 +110,7 @@ def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participatio
 
 def default_neighbours(ledger: Ledger) -> Neighbours:
     """Replace when K of n are drawn (adding a device pushes another out), else add-remove."""
-    laws = {event.sampling.law for event in ledger.events}
+    laws = {event.sampling.law for event, _ in ledger.runs()}
     return "replace" if "without-replacement" in laws else "add-remove"
 
 
@@ -136,7 +135,7 @@ def compare(
         f"no accountant named {accountant!r}; known: {', '.join(ACCOUNTANTS)}, all",
     )
     require(len(ledgers) > 0, "there is no ledger to account for")
-    unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e in ledger.events)
+    unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e, _ in ledger.runs())
     require(
         not (unheard and observer == "base-station"),
         "observer `base-station` needs what the antennas receive; give --received-snr, or --ledger of a run",
