@@ -22,6 +22,7 @@ from airfl.privacy.events import (
     require,
 )
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.sampled import SampledAccountant
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def compare(
         view: Observer = observer or kind.observers[0]  # type: ignore[assignment]
         if accountant == "all" and view not in kind.observers:
             continue
-        epsilon = max(make_accountant(name, ledger, relation, view).epsilon(delta) for ledger in ledgers)
+        made = [make_accountant(name, ledger, relation, view) for ledger in ledgers]
+        epsilon = max(one.epsilon(delta) for one in made)
         answers[name] = {
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "delta": delta,
@@ -157,6 +159,9 @@ def compare(
             "valid": kind.valid,
             "assumptions": kind.assumptions,
         }
+        words = [word for one in made if isinstance(one, SampledAccountant) and (word := one.note(delta))]
+        if words:
+            answers[name]["note"] = words[0]
         if unheard and view == "base-station":
             answers[name]["note"] = "what the antennas receive is not known here; give --received-snr"
     return answers
