@@ -130,7 +130,7 @@ class Simulation:
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
         factors, norms = clip_factors(block.trained, self.plan.clip_norm)
-        lost = ~torch.isfinite(norms)
+        lost = factors == 0.0
         if self.scheme.clips and bool(lost.any()):  # infinity or NaN times 0 is not 0
             block, norms = block.without(lost), norms.masked_fill(lost, 0.0)
         watch.see(block, norms)
