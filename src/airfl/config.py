@@ -81,6 +81,9 @@ class Learning(Section):
     dataset: str = Field(
         "fashion-mnist", description="fashion-mnist, fashion-mnist-standard, idx, digits, or package.module:callable"
     )
+    num_classes: int | None = Field(
+        None, ge=1, le=10**6, description="How many classes there are; for data sets that do not declare it."
+    )
     data_dir: str | None = Field(None, description="Folder with the four IDX files; default: cache, then system.")
     features: str = Field("none", description="none, scattering, or package.module:callable; fixed, nothing is learnt")
     split: Literal["pooled", "standard", "validation"] = Field(
