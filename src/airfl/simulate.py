@@ -14,7 +14,15 @@ import numpy as np
 import torch
 
 from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
-from airfl.bookkeeping import RoundRecord, Watch, book_round, gradient_variance, record_round, update_factor
+from airfl.bookkeeping import (
+    RoundRecord,
+    Watch,
+    book_round,
+    check_views,
+    gradient_variance,
+    record_round,
+    update_factor,
+)
 from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip_factors
@@ -124,8 +132,10 @@ class Simulation:
 
     def release(self, state: State) -> torch.Tensor:
         """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
-        for ledger in state.ledgers:
+        for row, ledger in enumerate(state.ledgers):
             self.plan.promise.check(ledger)
+            if self.plan.artificial is not None:
+                check_views(self.plan, row, ledger)
         return state.released
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
