@@ -61,13 +61,13 @@ def book_round(
     t: int,
     gains: torch.Tensor,
     sent: Transmission | None,
-    max_local_steps: Callable[[int], int],
+    max_local_steps: Callable[[int], int | None],
     gradient_var: torch.Tensor | None = None,
 ) -> list[RoundEvent]:
     """The events of round t, one per trial, from realised gains [trials, K] and the noise that is added.
 
     Args:
-        max_local_steps: Q of a trial, given its row.
+        max_local_steps: Q of a trial, given its row; None: no bound that uses it is booked.
         gradient_var: an estimate per trial, where one was asked for.
     """
     learning, noise_var, active = config.learning, plan.unknown_var, plan.active_in(t)
@@ -78,13 +78,11 @@ def book_round(
     }
     events = []
     for row in range(len(gains)):
-        domain = None
-        if learning.domain_diameter is not None and learning.plain_server:
+        domain, steps = None, max_local_steps(row)
+        if learning.domain_diameter is not None and learning.plain_server and steps is not None:
             mean_gain = float(gains[row].abs().sum()) / plan.normaliser
             smoothness = config.privacy.smoothness
-            domain = Domain(
-                learning.domain_diameter, smoothness, learning.learning_rate, max_local_steps(row), mean_gain
-            )
+            domain = Domain(learning.domain_diameter, smoothness, learning.learning_rate, steps, mean_gain)
         largest = float(gains[row].abs().max())
         bound = 1.0 if plan.gain_bound is None else float(plan.gain_bound[row, t])
         own = plan.artificial is not None and float(plan.artificial[row]) > 0
@@ -121,8 +119,8 @@ def check_views(plan: RadioPlan, row: int, ledger: Ledger) -> None:
         heard = math.sqrt(2.0 / (event.noise_power or 1.0)) * event.clip_norm * (event.received_norm or 0.0)
         if told > heard * (1.0 + 1e-6):
             raise BudgetError(
-                f"the ledger contradicts itself: in round {event.round} the model would tell more than the antennas that "
-                "it is computed from; the model is not released"
+                f"the ledger contradicts itself: in round {event.round} the model would tell more than the antennas "
+                "that it is computed from; the model is not released"
             )
 
 

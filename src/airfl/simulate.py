@@ -217,7 +217,8 @@ def train_alike(first: Simulation, other: Simulation) -> bool:
 
 def open_simulation(config: Config, scheme: str, task: Task, link: Link | None = None) -> Simulation:
     """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's task and link."""
-    local_steps = [task.max_local_steps(row) for row in range(len(task.trials))]
+    steps = [task.max_local_steps(row) for row in range(len(task.trials))]
+    local_steps = [number for number in steps if number is not None] or None  # all of them, or none
     link = link or open_link(config, task.trials)
     plan = plan_rounds(config, SCHEMES[scheme], link, task.spec.dim, local_steps)
     over_air = plan.norm is not None and config.scheme.uplink == "signal"

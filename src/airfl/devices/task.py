@@ -39,12 +39,19 @@ class Task:
     partitions: tuple[Partition, ...] = field(repr=False)
     _parts: dict[tuple[int, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    def max_local_steps(self, index: int) -> int:
-        """Q, the largest number of local SGD steps that any device of a trial takes in a round."""
+    def max_local_steps(self, index: int) -> int | None:
+        """Q, no device of a trial takes more local SGD steps in a round; None where only the devices' sizes tell.
+
+        Noise and ε may follow from Q, so it follows from what is public: the configuration, or, with an i.i.d.
+        partition, the number of devices and of all samples, which fix every size.
+        """
         learning = self.config.learning
         if learning.local_steps is not None:
             return learning.local_steps
-        return self._steps_per_epoch(int(self.partitions[index].sizes.max())) * (learning.local_epochs or 0)
+        if not learning.public_sizes:
+            return None
+        largest = learning.max_samples_per_device or int(self.partitions[index].sizes.max())
+        return self._steps_per_epoch(largest) * (learning.local_epochs or 0)
 
     def initial_models(self) -> torch.Tensor:
         """θ⁰, [trials, d]."""
