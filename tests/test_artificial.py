@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import airfl
 from airfl.air import EquivalentUplink, SignalUplink
 from airfl.devices.updates import UpdateBlock
-from airfl.privacy import make_accountant
+from airfl.privacy import BudgetError, Ledger, make_accountant
 from airfl.transceiver import visibility
 from tests.test_participation import plan_of, simulation_of
 
@@ -150,3 +151,55 @@ def test_a_device_that_sees_the_models_knows_its_own_noise(guarded):
     *_, (state, _) = simulation_of(guarded, "airfl-an").rounds()
     booked = torch.tensor([[event.noise_var for event in ledger.events] for ledger in state.ledgers])
     assert torch.allclose(booked.double(), plan.unknown_var[: len(booked)], rtol=1e-6)
+
+
+@pytest.fixture
+def lonely(guarded):
+    """Ten devices and one antenna; in some rounds one of them sends, in some nobody."""
+    changes = {"system.num_devices": 10, "system.num_antennas": 1, "system.participation": 0.3, "system.rounds": 10}
+    return guarded.replace({**changes, "system.sampling": "poisson", "privacy.epsilon": 1.0, "scheme.combiner": "auto"})
+
+
+def test_empty_rounds_tell_nothing_and_a_lone_sender_is_covered_by_itself(lonely):
+    """ε models was 88.8 where the base station, which sees more, had 1."""
+    seen = set()
+    for seed in range(12):
+        simulation = simulation_of(lonely.replace({"system.seed": seed}), "airfl-an", trials=(0,))
+        *_, (state, _) = simulation.rounds()
+        simulation.release(state)
+        (ledger,), plan = state.ledgers, simulation.plan
+        nu, q = float(plan.artificial[0]), plan.norm[0]
+        for event, count in zip(ledger.events, plan.sending[0].tolist(), strict=True):
+            seen.add(min(count, 2))
+            assert event.gain_bound == (1.0 if count else 0.0)
+            channel = float(q[event.round]) ** 2 * event.noise_power / 2
+            assert event.noise_var == pytest.approx(channel + nu * (count - 1 if count > 1 else count) / 2)
+            # With the noise of all K in it a sum tells no more than the antenna; with K − 1, at most twice that.
+            told = event.sensitivity("add-remove") ** 2 / float(plan.noise_var[0, event.round])
+            assert told <= 2 * event.received_norm**2 / event.noise_power * (1 + 1e-9)
+        models, curious = (
+            make_accountant("gaussian", ledger, "add-remove", observer) for observer in ("models", "base-station")
+        )
+        assert curious.epsilon(1e-5) <= 1.0
+        loudest = [2 * event.received_norm**2 / event.noise_power for event in ledger.events]
+        assert models.mu**2 <= 2 * math.fsum(loudest) * (1 + 1e-9)
+        assert models.epsilon(1e-5) < 5.0
+    assert seen == {0, 1, 2}
+
+
+def test_a_ledger_by_which_the_model_tells_more_than_the_antennas_is_refused(lonely):
+    simulation = simulation_of(lonely.replace({"system.seed": 3}), "airfl-an", trials=(0,))
+    *_, (state, _) = simulation.rounds()
+    (ledger,) = state.ledgers
+    empty = int(np.flatnonzero(simulation.plan.sending[0].numpy() == 0)[0])
+    rows = [replace(event, gain_bound=1.0) if event.round == empty else event for event in ledger.events]
+    with pytest.raises(BudgetError, match="contradicts itself"):
+        simulation.release(replace(state, ledgers=(Ledger(tuple(rows)),)))
+
+
+def test_empty_rounds_keep_their_sensitivity_where_credit_goes_by_the_law(lonely):
+    config = lonely.replace({"system.seed": 3, "scheme.names": ["airfl-dp"], "scheme.combiner_columns": "all"})
+    simulation = simulation_of(config, "airfl-dp", trials=(0,))
+    *_, (state, _) = simulation.rounds()
+    assert 0 in simulation.plan.sending[0].tolist()
+    assert all(event.gain_bound == 1.0 for event in state.ledgers[0].events)

@@ -9,8 +9,9 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
-from airfl.devices import idx, load_dataset
+from airfl.devices import idx, load_dataset, load_samples, open_task
 from airfl.errors import InputError
 
 
@@ -232,7 +233,7 @@ def nan_data():
 def test_factories_by_import_path():
     dataset = load_dataset("tests.test_data:four_arrays")
     assert dataset.input_shape == (3,)
-    assert dataset.num_classes == 3
+    assert dataset.num_classes is None  # not counted
     made = load_dataset("tests.test_data:doubles")
     assert (made.inputs.dtype, made.labels.dtype) == (np.float32, np.int64)
     for path, message in (
@@ -250,3 +251,40 @@ def test_factories_by_import_path():
     ):
         with pytest.raises(InputError, match=message):
             load_dataset(path)
+
+
+def two_classes():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(60, 3)), np.arange(60) % 2, rng.normal(size=(20, 3)), np.arange(20) % 2
+
+
+def one_label_more():
+    train, labels, test, test_labels = two_classes()
+    labels[7] = 6
+    return train, labels, test, test_labels
+
+
+@pytest.mark.parametrize("factory", ["two_classes", "one_label_more"])
+def test_one_label_does_not_change_the_shape_of_a_private_model(tiny, factory):
+    config = tiny.replace({"learning.dataset": f"tests.test_data:{factory}", "scheme.names": ["airfl-dp"]})
+    samples = load_samples(config, torch.device("cpu"))
+    with pytest.raises(InputError, match=r"does not declare its classes.*`learning.num_classes`"):
+        open_task(config, (0,), samples)
+    stated = config.replace({"learning.num_classes": 10})
+    assert open_task(stated, (0,), samples).spec.dim == 10 * 4
+    with pytest.warns(UserWarning, match="does not declare"):
+        counted = open_task(config.replace({"scheme.names": ["fedavg"]}), (0,), samples)
+    assert counted.spec.dim == (2 if factory == "two_classes" else 7) * 4
+
+
+def test_labels_beyond_the_declared_classes_are_refused(tiny):
+    import airfl
+
+    with pytest.raises(InputError, match="a label is 3, and 3 classes"):
+        airfl.Dataset(np.zeros((4, 2)), np.arange(4), 2, num_classes=3)
+    assert airfl.Dataset(np.zeros((4, 2)), np.arange(4), 2, num_classes=9).num_classes == 9
+    config = tiny.replace({"learning.num_classes": 9})
+    with pytest.raises(InputError, match="a label is 9, and 9 classes"):
+        open_task(config, (0,), load_samples(config, torch.device("cpu")))
+    for name in ("fashion-mnist", "digits"):
+        assert load_dataset(name).num_classes == 10

@@ -8,17 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import airfl
 from airfl.air import EquivalentUplink, Reception, SignalUplink
-from airfl.devices import build_model, clip_factors
+from airfl.bookkeeping import Watch
+from airfl.devices import build_model, clip_factors, load_samples, open_task
 from airfl.devices.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.updates import Spanned
 from airfl.lanes import Lane, met_by
+from airfl.simulate import open_simulation
 from airfl.threads import torch_threads
 from tests.test_models_and_engines import gather
 
@@ -127,6 +130,39 @@ def test_what_is_sent_of_a_clipped_spanned_update_stays_below_the_clip_norm(seed
         exact = torch.linalg.vector_norm(torch.einsum("cbs,bsf->bcf", updates.coefficients.double(), x), dim=(1, 2))
         assert bool((norms >= exact).all())
         assert torch.allclose(norms, exact, rtol=1e-3 if alike > 0.9 else 1e-5)
+
+
+@settings(max_examples=40)
+@given(
+    log_scale=st.floats(30, 38),
+    log_clip=st.floats(-12, 3),
+    seed=st.integers(0, 999),
+    kind=st.sampled_from(["equivalent", "signal"]),
+)
+@example(log_scale=34.778, log_clip=-9.301, seed=0, kind="equivalent")
+@example(log_scale=38.0, log_clip=-2.0, seed=1, kind="signal")
+def test_what_one_device_adds_is_never_longer_than_the_clip_norm(log_scale, log_clip, seed, kind):
+    """A sample of 6e34 and c = 5e-10: a factor that is subnormal in float32 left 1.023 c, and up to 1.98 c."""
+    config = airfl.preset("demo").replace(
+        {"system.trials": 1, "system.num_devices": 5, "system.num_antennas": 8, "learning.dataset": "digits",
+         "learning.model": "softmax", "learning.local_steps": 1, "learning.clip_norm": 10.0**log_clip,
+         "scheme.uplink": kind, "scheme.names": ["airfl-mimo"]}
+    )  # fmt: skip
+    task = open_task(config, (0,), load_samples(config, torch.device("cpu")))
+    simulation = open_simulation(config, "airfl-mimo", task)
+    reception, _ = simulation.plan.reception(0)
+    quiet = replace(reception, noise_var=torch.zeros(1).double(), noise_power=0.0)
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.rand(5, 1, 8, 8, generator=generator) * 10.0**log_scale
+    batches = torch.arange(5).view(1, 5, 1, 1)
+    models = torch.zeros(1, task.spec.dim)
+    for block in spanned(task.spec, models, batches, inputs, torch.arange(5), 0.1):
+        for device in range(5):
+            watch = Watch(1, 5)
+            receiver = simulation.uplink.open(task.spec.dim, quiet)
+            receiver.add(simulation._clip(block.without(torch.arange(5) != device), watch))
+            heard = torch.linalg.vector_norm(receiver.finish().double())
+            assert float(heard) <= config.learning.clip_norm
 
 
 def test_where_inner_products_pay():

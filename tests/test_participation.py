@@ -235,3 +235,39 @@ def test_the_smallest_is_found_next_to_the_first_guess(start):
     found = smallest(spent, 1.0, start, 1e-7)
     assert spent(found) <= 1.0
     assert found == pytest.approx(edge, rel=1e-6)
+
+
+@pytest.mark.parametrize("law", ["dirichlet", "classes"])
+def test_sizes_of_devices_do_not_choose_noise_or_accountant(tiny, law):
+    """Q follows from the largest device with `local_epochs`, and so did noise, accountant and the booked domain."""
+    config = tiny.replace(
+        {"learning.domain_diameter": 0.01, "privacy.smoothness": 0.1, "privacy.accountant": "auto",
+         "learning.local_epochs": 1, "learning.partition": law, "system.participation": 1.0, "system.rounds": 40,
+         "scheme.names": ["airfl-dp"], "channel.power_w": 1e-3}
+    )  # fmt: skip
+    simulation = simulation_of(config, trials=(0,))
+    assert simulation.plan.promise.accountant == "gaussian"
+    assert simulation.plan.promise.template.domain is None
+    with pytest.raises(InputError, match=r"`learning.max_samples_per_device`"):
+        config.replace({"privacy.accountant": "convergent"})
+    stated = config.replace({"learning.max_samples_per_device": 50})
+    one, other = (simulation_of(stated.replace({"system.seed": seed}), trials=(0,)) for seed in (1, 5))
+    largest = [int(one_of.task.partitions[0].sizes.max()) for one_of in (one, other)]
+    assert max(largest) <= 50
+    for one_of in (one, other):
+        assert one_of.plan.promise.accountant == "convergent"
+        assert one_of.plan.promise.template.domain.local_steps == 5  # ⌈50/10⌉, whoever has how many
+        state, _ = one_of.step(one_of.init())
+        assert state.ledgers[0].events[0].domain.local_steps == 5
+    assert one.plan.promise.budget == other.plan.promise.budget
+
+
+def test_sizes_of_an_even_partition_are_public(tiny):
+    """They follow from the number of devices and of samples, whatever the labels and draws are."""
+    for changes in ({}, {"learning.split": "pooled"}, {"learning.samples_per_device": 30}):
+        config = tiny.replace({"learning.partition": "iid", "learning.local_epochs": 1, **changes})
+        sizes = {
+            tuple(sorted(simulation_of(config.replace({"system.seed": seed}), trials=(0,)).task.partitions[0].sizes))
+            for seed in range(3)
+        }
+        assert len(sizes) == 1

@@ -227,3 +227,89 @@ def test_base_station_counts_each_devices_own_rounds():
     assert found == pytest.approx(math.sqrt(2 * 5 * (9 + 1)))
     coarse = Ledger(tuple(dataclasses.replace(event, device_norms=None) for event in rows))
     assert make_accountant("gaussian", coarse, "add-remove", "base-station").mu == pytest.approx(math.sqrt(2 * 10 * 9))
+
+
+def test_credit_does_not_end_at_a_cliff():
+    """r = 1e-4, replace: 0.0998 at T = 35,000 was followed by 52,755 at T = 37,000."""
+    found = [
+        make_accountant("sampled", WhatIf(1.0, 1.44, t, 1e-4, poisson=True).ledger(), "replace").epsilon(1e-5)
+        for t in (30_000, 35_000, 37_000, 60_000, 100_000, 1_000_000)
+    ]
+    assert found[1] == pytest.approx(0.0998, abs=2e-4)
+    assert found == sorted(found)
+    assert found[2] < 1.05 * found[1]
+    # Between the sum of two halves, which covers it, and one of them.
+    half = make_accountant("sampled", WhatIf(1.0, 1.44, 500_000, 1e-4, poisson=True).ledger(), "replace")
+    assert half.epsilon(1e-5) < found[-1] <= 2 * half.epsilon(5e-6)
+
+
+@pytest.mark.parametrize(("noise_var", "rate"), [(0.02, 1e-4), (1.0, 1e-4), (25.0, 0.3), (1e4, 1e-3)])
+@pytest.mark.parametrize("law", ["poisson", "without-replacement"])
+def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
+    """Poisson: its numbers. Without replacement: no less than Poisson, and no more than ten times its ε."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    from airfl.privacy import renyi
+
+    rounds = 40
+    sampling = Sampling(law, 10_000, rate * 10_000)
+    event = RoundEvent(0, 1.0, 1.0, noise_var, "channel", 1.0, 1.0, sampling, 0.1, hides_participation=True)
+    groups = groups_of(Ledger.repeated(event, rounds), "add-remove")
+    ours = renyi.divergences(groups, "add-remove", (2, 4, 16, 64))
+    theirs = RdpAccountant((2, 4, 16, 64), dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(math.sqrt(noise_var)))
+    theirs.compose(sampled, rounds)
+    if law == "poisson":
+        assert ours == pytest.approx(theirs._rdp, rel=1e-5)
+    else:
+        assert np.all(ours >= theirs._rdp * (1 - 1e-5))
+        plain = make_accountant("gaussian", Ledger.repeated(event, rounds), "add-remove")
+        assert np.all(ours <= [plain.rdp(order) * (1 + 1e-12) for order in (2, 4, 16, 64)])
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise_var", "delta"), [(1e-6, 1e8, 1e-13), (1e-6, 1e10, 1e-13), (1e-3, 1e12, 1e-13), (0.5, 1e15, 1e-15)]
+)
+def test_where_the_library_loses_its_digits(rate, noise_var, delta):
+    """Its divergences there are too small or negative, and a negative one is read as ε = 0."""
+    ledger = book([noise_var] * 3, "poisson", rate)
+    groups = groups_of(ledger, "add-remove")
+    from airfl.privacy import renyi
+
+    with mpmath.workdps(80):
+        q, mu2 = mpmath.mpf(rate), 1 / mpmath.mpf(noise_var)
+        for order in (2, 8, 64):
+            terms = [
+                mpmath.binomial(order, k) * (1 - q) ** (order - k) * q**k * mpmath.exp(mu2 * k * (k - 1) / 2)
+                for k in range(order + 1)
+            ]
+            true = 3 * mpmath.log(mpmath.fsum(terms)) / (order - 1)
+            ours = float(renyi.divergences(groups, "add-remove", (order,))[0])
+            assert true <= ours <= true * (1 + 1e-9), order
+    spent = make_accountant("sampled", ledger, "add-remove").epsilon(delta)
+    assert 0.0 < spent <= make_accountant("gaussian", ledger, "add-remove").epsilon(delta)
+
+
+@pytest.mark.parametrize("law", [[], ["--poisson"]])
+@pytest.mark.parametrize("noise", ["1e17", "1e40", "1e-20", "1e-150"])
+@pytest.mark.parametrize("delta", ["1e-12", "1e-13", "1e-5"])
+def test_extreme_questions_have_answers(call, law, noise, delta):
+    """dp-accounting raised `math domain error` for noise far above the sensitivity."""
+    code, out, err = call(
+        "epsilon", "--clip-norm", "1", "--noise-var", noise, "--rounds", "10", "--delta", delta,
+        "--participation", "0.5", "--json", *law,
+    )  # fmt: skip
+    assert code == 0, err
+    answers = json.loads(out)["accountants"]
+    assert (answers["sampled"]["epsilon"] or math.inf) <= (answers["gaussian"]["epsilon"] or math.inf)
+
+
+def test_a_looser_bound_comes_with_a_word():
+    from airfl.privacy import compare
+
+    far_out = WhatIf(1.0, 1e-4, 50, 1e-4, poisson=True)
+    answer = compare([far_out.ledger()], 1e-5, "replace", None)["sampled"]
+    assert "Rényi" in answer["note"]
+    assert answer["epsilon"] <= make_accountant("gaussian", far_out.ledger(), "replace").epsilon(1e-5)
+    assert "note" not in compare([WhatIf(1.0, 25.0, 50, 0.1, poisson=True).ledger()], 1e-5, None, None)["sampled"]

@@ -137,8 +137,12 @@ def test_batches_cover_each_epoch_once(tiny):
             assert sorted(used) == sorted(np.repeat(mine, 2))
             steps = (batches[row, slot] >= 0).any(dim=1).sum()
             assert int(steps) == 2 * math.ceil(len(mine) / 7)
-    for row in range(2):  # a trial's own, so that it does not depend on which trials are batched
-        assert task.max_local_steps(row) == 2 * math.ceil(task.partitions[row].sizes.max() / 7)
+    assert task.max_local_steps(0) is None  # only the devices' sizes tell
+    bounded = task_of(config.replace({"learning.max_samples_per_device": 40}), [0])
+    assert bounded.max_local_steps(0) == 2 * math.ceil(40 / 7)
+    assert bounded.partitions[0].sizes.max() == 40
+    even = task_of(config.replace({"learning.partition": "iid"}), [0])
+    assert even.max_local_steps(0) == 2 * math.ceil(even.partitions[0].sizes.max() / 7)
     # A device's order does not depend on who else is active, and changes from round to round.
     alone = task.batches(5, np.array([[3], [2]]))
     assert torch.equal(alone[0, 0], batches[0, 1][: alone.shape[2]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import torch
 from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.planning import RadioPlan, heard_event
-from airfl.privacy import Domain, Ledger, NoiseSource, RoundEvent
+from airfl.privacy import BudgetError, Domain, Ledger, NoiseSource, RoundEvent
 from airfl.promise import sampling_of
 from airfl.transceiver import Transmission
 
@@ -60,13 +61,13 @@ def book_round(
     t: int,
     gains: torch.Tensor,
     sent: Transmission | None,
-    max_local_steps: Callable[[int], int],
+    max_local_steps: Callable[[int], int | None],
     gradient_var: torch.Tensor | None = None,
 ) -> list[RoundEvent]:
     """The events of round t, one per trial, from realised gains [trials, K] and the noise that is added.
 
     Args:
-        max_local_steps: Q of a trial, given its row.
+        max_local_steps: Q of a trial, given its row; None: no bound that uses it is booked.
         gradient_var: an estimate per trial, where one was asked for.
     """
     learning, noise_var, active = config.learning, plan.unknown_var, plan.active_in(t)
@@ -77,16 +78,17 @@ def book_round(
     }
     events = []
     for row in range(len(gains)):
-        domain = None
-        if learning.domain_diameter is not None and learning.plain_server:
+        domain, steps = None, max_local_steps(row)
+        if learning.domain_diameter is not None and learning.plain_server and steps is not None:
             mean_gain = float(gains[row].abs().sum()) / plan.normaliser
             smoothness = config.privacy.smoothness
-            domain = Domain(
-                learning.domain_diameter, smoothness, learning.learning_rate, max_local_steps(row), mean_gain
-            )
+            domain = Domain(learning.domain_diameter, smoothness, learning.learning_rate, steps, mean_gain)
         largest = float(gains[row].abs().max())
         bound = 1.0 if plan.gain_bound is None else float(plan.gain_bound[row, t])
         own = plan.artificial is not None and float(plan.artificial[row]) > 0
+        # Nobody sends, so nothing is told. Not where credit goes by the law: it covers such rounds too.
+        if plan.artificial is not None and not bool(plan.sending[row, t]):
+            bound = largest = 0.0
         event = RoundEvent(
             round=t,
             clip_norm=plan.clip_norm if plan.scheme.clips else math.inf,
@@ -103,6 +105,23 @@ def book_round(
         )
         events.append(event if sent is None else heard_event(event, t, sent.received_norms[row], active[row]))
     return events
+
+
+def check_views(plan: RadioPlan, row: int, ledger: Ledger) -> None:
+    """Refuse with ``BudgetError`` a ledger by which a model tells more than the antennas that it is computed from.
+
+    In every round c²/v ≤ 2c²·max_i p_i²/σ², with v the noise of all devices (Cauchy-Schwarz: wᴴp_i = 1). What is booked
+    leaves out the noise of the one device that looks, and nothing else may.
+    """
+    for event in ledger.events:
+        everyone = max(float(plan.noise_var[row, event.round]), sys.float_info.min)
+        told = event.sensitivity("add-remove") / math.sqrt(everyone)
+        heard = math.sqrt(2.0 / (event.noise_power or 1.0)) * event.clip_norm * (event.received_norm or 0.0)
+        if told > heard * (1.0 + 1e-6):
+            raise BudgetError(
+                f"the ledger contradicts itself: in round {event.round} the model would tell more than the antennas "
+                "that it is computed from; the model is not released"
+            )
 
 
 def gradient_variance(plan: RadioPlan, t: int, watch: Watch, received: torch.Tensor) -> torch.Tensor:

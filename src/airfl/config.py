@@ -81,6 +81,9 @@ class Learning(Section):
     dataset: str = Field(
         "fashion-mnist", description="fashion-mnist, fashion-mnist-standard, idx, digits, or package.module:callable"
     )
+    num_classes: int | None = Field(
+        None, ge=1, le=10**6, description="How many classes there are; for data sets that do not declare it."
+    )
     data_dir: str | None = Field(None, description="Folder with the four IDX files; default: cache, then system.")
     features: str = Field("none", description="none, scattering, or package.module:callable; fixed, nothing is learnt")
     split: Literal["pooled", "standard", "validation"] = Field(
@@ -91,6 +94,9 @@ class Learning(Section):
     test_fraction: float = Field(0.25, gt=0, lt=1, description="Held-out part on each device when split = pooled.")
     partition: Literal["iid", "classes", "dirichlet"] = "iid"
     samples_per_device: int | None = Field(None, ge=1, description="s of `n devices × s samples`; iid only.")
+    max_samples_per_device: int | None = Field(
+        None, ge=1, description="No device trains on more; of one that has more, so many are drawn. A public bound."
+    )
     classes_per_device: int = Field(2, ge=1, description="k, for partition = classes")
     dirichlet_alpha: float = Field(0.5, gt=0, description="α, for partition = dirichlet")
     model: str = Field("paper-cnn", description="paper-cnn, small-cnn, mlp, softmax, or package.module:callable")
@@ -124,6 +130,11 @@ class Learning(Section):
         if self.samples_per_device is not None and self.partition != "iid":
             raise ValueError('`samples_per_device` goes with partition = "iid"')
         return self
+
+    @property
+    def public_sizes(self) -> bool:
+        """Whether the size of the largest device follows from public numbers, and not from who has how many."""
+        return self.partition == "iid" or self.max_samples_per_device is not None
 
     @property
     def plain_server(self) -> bool:
@@ -285,6 +296,11 @@ class Config(Section):
             raise ValueError(
                 "accountant `convergent` counts on plain server steps and on hidden models; set "
                 "`learning.server_momentum` = 0, `learning.model_average` = 0 and a constant `learning.server_schedule`"
+            )
+        if self.privacy.accountant == "convergent" and self.learning.local_epochs and not self.learning.public_sizes:
+            raise ValueError(
+                "accountant `convergent` needs the number of local steps, which would tell the size of the largest "
+                "device; give `learning.max_samples_per_device`, or `learning.local_steps` in place of `learning.local_epochs`"
             )
         if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
             raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -74,22 +75,30 @@ class RadioPlan:
         """Trials of the batch."""
         return len(self.active)
 
-    @property
+    @cached_property
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² σ²/2 + ν K_t/2 per real coordinate, [trials, T]."""
-        return self._noise_of_all_but(0)
+        return self._noise_of(self.sending)
 
-    @property
+    @cached_property
     def unknown_var(self) -> torch.Tensor:
-        """What of v_t nobody knows, and so what is booked: a device that looks at the model knows its own noise."""
-        return self._noise_of_all_but(1)
+        """What of v_t nobody knows, and so what is booked, [trials, T].
 
-    def _noise_of_all_but(self, devices: int) -> torch.Tensor:
+        A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
+        sender covers itself from everybody else, and has nobody to be curious about.
+        """
+        return self._noise_of(torch.where(self.sending > 1, self.sending - 1, self.sending))
+
+    @cached_property
+    def sending(self) -> torch.Tensor:
+        """K_t, how many transmit, [trials, T]."""
+        return torch.from_numpy((self.active >= 0).sum(axis=2))
+
+    def _noise_of(self, adding: torch.Tensor) -> torch.Tensor:
         if self.norm is None:
             return torch.zeros(self.active.shape[:2], dtype=torch.float64)
         own = torch.zeros(())
         if self.artificial is not None:
-            adding = torch.from_numpy((self.active >= 0).sum(axis=2) - devices).clamp(min=0)
             own = self.artificial.unsqueeze(1) * adding / 2.0
         return self.norm.square() * (self.link.noise_power / 2.0) + own
 

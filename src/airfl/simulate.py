@@ -14,7 +14,15 @@ import numpy as np
 import torch
 
 from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
-from airfl.bookkeeping import RoundRecord, Watch, book_round, gradient_variance, record_round, update_factor
+from airfl.bookkeeping import (
+    RoundRecord,
+    Watch,
+    book_round,
+    check_views,
+    gradient_variance,
+    record_round,
+    update_factor,
+)
 from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip_factors
@@ -124,13 +132,15 @@ class Simulation:
 
     def release(self, state: State) -> torch.Tensor:
         """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
-        for ledger in state.ledgers:
+        for row, ledger in enumerate(state.ledgers):
             self.plan.promise.check(ledger)
+            if self.plan.artificial is not None:
+                check_views(self.plan, row, ledger)
         return state.released
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
         factors, norms = clip_factors(block.trained, self.plan.clip_norm)
-        lost = ~torch.isfinite(norms)
+        lost = factors == 0.0
         if self.scheme.clips and bool(lost.any()):  # infinity or NaN times 0 is not 0
             block, norms = block.without(lost), norms.masked_fill(lost, 0.0)
         watch.see(block, norms)
@@ -207,7 +217,8 @@ def train_alike(first: Simulation, other: Simulation) -> bool:
 
 def open_simulation(config: Config, scheme: str, task: Task, link: Link | None = None) -> Simulation:
     """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's task and link."""
-    local_steps = [task.max_local_steps(row) for row in range(len(task.trials))]
+    steps = [task.max_local_steps(row) for row in range(len(task.trials))]
+    local_steps = [number for number in steps if number is not None] or None  # all of them, or none
     link = link or open_link(config, task.trials)
     plan = plan_rounds(config, SCHEMES[scheme], link, task.spec.dim, local_steps)
     over_air = plan.norm is not None and config.scheme.uplink == "signal"

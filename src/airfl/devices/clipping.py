@@ -10,6 +10,7 @@ BLOCK = 1024
 #: How far below c updates are clipped. 1,024 squares added up in float32, in whatever order, lose 3.1e-5 of a norm at
 #: most; the rest is for scaling a row in float32 and for the radio's unit gain.
 MARGIN = 4e-5
+SINGLE = torch.finfo(torch.float32)
 
 
 def clip(updates: torch.Tensor, clip_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -21,11 +22,16 @@ def clip(updates: torch.Tensor, clip_norm: float) -> tuple[torch.Tensor, torch.T
 def clip_factors(updates: torch.Tensor | Spanned, clip_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
     """min(1, c′/‖Δ‖) for each of the updates, in float32, and the norms, [B].
 
-    c′ is a hair below c, so that ‖gain · Δ̄‖ ≤ c holds after rounding too. An update that is not finite gets 0.
+    c′ is a hair below c, so that ‖gain · Δ̄‖ ≤ c holds after rounding too. An update that is not finite gets 0, and so
+    does one that is too long for float32, or whose factor is too small to have its digits there.
     """
     limit = clip_norm * (1.0 - MARGIN)
     norms = updates.norms if isinstance(updates, Spanned) else row_norms(updates)
-    return torch.clamp(limit / norms, max=1.0).nan_to_num(nan=0.0).float(), norms
+    factors = torch.clamp(limit / norms, max=1.0).nan_to_num(nan=0.0)
+    lost = factors < SINGLE.tiny
+    if isinstance(updates, Spanned):
+        lost |= norms > SINGLE.max
+    return factors.float().masked_fill(lost, 0.0), norms
 
 
 def row_norms(rows: torch.Tensor) -> torch.Tensor:

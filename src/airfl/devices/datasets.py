@@ -23,11 +23,14 @@ class Dataset:
     Attributes:
         inputs: [N, ...], float32; images are [N, 1, height, width] in [−1, 1] unless the name says otherwise.
         labels: [N], int64 in 0..num_classes−1.
+        num_classes: how many classes there are, whichever of them occur; None: not declared. Counted from the labels, a
+            single sample would decide the shape of the model.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
     num_train: int
+    num_classes: int | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -48,11 +51,16 @@ class Dataset:
             raise InputError("the data set's inputs hold NaN or infinity")
         if self.labels.min() < 0:
             raise InputError("labels must be whole numbers 0, 1, 2, …; got a negative one")
+        if self.num_classes is not None:
+            self.check_classes(self.num_classes)
 
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return int(self.labels.max()) + 1
+    def check_classes(self, num_classes: int) -> None:
+        """Refuse labels beyond so many classes."""
+        if self.labels.max() >= num_classes:
+            raise InputError(
+                f"a label is {self.labels.max()}, and {num_classes} classes have labels 0 to {num_classes - 1}; "
+                "correct the label, or declare more classes (`learning.num_classes`)"
+            )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -73,7 +81,7 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
     if name == "idx":
         if data_dir is None:
             raise InputError('dataset = "idx" needs `learning.data_dir`, the folder with the four IDX files')
-        return _from_images(*idx.load(idx.Source("idx"), data_dir))
+        return _from_images(*idx.load(idx.Source("idx"), data_dir), num_classes=None)
     if name == "digits":
         return _digits()
     if is_import_path(name):
@@ -81,14 +89,14 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
     raise InputError(f"unknown data set `{name}`; known: {', '.join(BUILT_IN)}, or package.module:callable")
 
 
-def _from_images(*arrays: np.ndarray, scale: tuple[float, float] = (0.5, 0.5)) -> Dataset:
+def _from_images(*arrays: np.ndarray, scale: tuple[float, float] = (0.5, 0.5), num_classes: int | None = 10) -> Dataset:
     """Pixels in [0, 1], less the first number, over the second."""
     train_images, train_labels, test_images, test_labels = arrays
     pixels = np.concatenate([train_images, test_images]).astype(np.float32)
     pixels /= np.float32(255.0 * scale[1])
     pixels -= np.float32(scale[0] / scale[1])
     labels = np.concatenate([train_labels, test_labels]).astype(np.int64)
-    return Dataset(pixels[:, None], labels, len(train_labels))
+    return Dataset(pixels[:, None], labels, len(train_labels), num_classes)
 
 
 def _digits() -> Dataset:
@@ -100,7 +108,7 @@ def _digits() -> Dataset:
     # The bundled file is ordered by writer; a fixed shuffle makes the last 360 a fair test part.
     order = np.random.Generator(np.random.Philox(key=8)).permutation(len(labels))
     inputs = (images[order].reshape(-1, 1, 8, 8) / 8.0 - 1.0).astype(np.float32)
-    return Dataset(inputs, labels[order].astype(np.int64), len(labels) - 360)
+    return Dataset(inputs, labels[order].astype(np.int64), len(labels) - 360, 10)
 
 
 def _from_factory(path: str) -> Dataset:

@@ -59,6 +59,8 @@ def make_partition(
     test = np.arange(kept, num_train if learning.split == "validation" else len(labels))
     if pooled:
         shards, test = _hold_out(shards, learning.test_fraction, generator)
+    if learning.max_samples_per_device is not None:
+        shards = [generator.permutation(shard)[: learning.max_samples_per_device] for shard in shards]
     if min(len(shard) for shard in shards) == 0:
         raise InputError(
             "a device was left without training samples; use fewer devices, more samples per device or a larger "

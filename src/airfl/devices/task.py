@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from airfl.config import Config
+from airfl.config import BUDGET_SCHEMES, Config
 from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.features import make_features
 from airfl.devices.models import ModelSpec, build_model
@@ -38,12 +39,19 @@ class Task:
     partitions: tuple[Partition, ...] = field(repr=False)
     _parts: dict[tuple[int, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    def max_local_steps(self, index: int) -> int:
-        """Q, the largest number of local SGD steps that any device of a trial takes in a round."""
+    def max_local_steps(self, index: int) -> int | None:
+        """Q, no device of a trial takes more local SGD steps in a round; None where only the devices' sizes tell.
+
+        Noise and ε may follow from Q, so it follows from what is public: the configuration, or, with an i.i.d.
+        partition, the number of devices and of all samples, which fix every size.
+        """
         learning = self.config.learning
         if learning.local_steps is not None:
             return learning.local_steps
-        return self._steps_per_epoch(int(self.partitions[index].sizes.max())) * (learning.local_epochs or 0)
+        if not learning.public_sizes:
+            return None
+        largest = learning.max_samples_per_device or int(self.partitions[index].sizes.max())
+        return self._steps_per_epoch(largest) * (learning.local_epochs or 0)
 
     def initial_models(self) -> torch.Tensor:
         """θ⁰, [trials, d]."""
@@ -156,10 +164,26 @@ def samples_of(name: str, data_dir: str | None, features: str, device: torch.dev
     return Samples(dataset, inputs, torch.from_numpy(dataset.labels).to(device))
 
 
+def classes_of(config: Config, dataset: Dataset) -> int:
+    """How many classes the model tells apart: as declared. Counted only where the run promises nothing to anybody."""
+    declared = config.learning.num_classes or dataset.num_classes
+    if declared is not None:
+        dataset.check_classes(declared)
+        return declared
+    word = (
+        f"data set `{config.learning.dataset}` does not declare its classes, and counted from the labels one sample "
+        "could change the shape of the model; give `learning.num_classes`, or `num_classes` of an airfl Dataset"
+    )
+    if any(name in BUDGET_SCHEMES for name in config.scheme.names):
+        raise InputError(word)
+    warnings.warn(word, stacklevel=3)
+    return int(dataset.labels.max()) + 1
+
+
 def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
     """Deal the samples to the devices of each trial, and build the model."""
     system, learning, dataset = config.system, config.learning, samples.dataset
-    spec = build_model(learning.model, tuple(samples.inputs.shape[1:]), dataset.num_classes)
+    spec = build_model(learning.model, tuple(samples.inputs.shape[1:]), classes_of(config, dataset))
     dealt = {
         trial: make_partition(
             dataset.labels, dataset.num_train, system.num_devices, learning, stream(system.seed, "partition", trial)

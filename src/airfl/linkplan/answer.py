@@ -20,7 +20,7 @@ from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
 from airfl.linkplan.law import Combining, combining
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu, reach
-from airfl.privacy.gaussian import squared_ratios
+from airfl.privacy.ratios import squared_sum
 
 #: Devices up to which the ledger follows each of them through the run (``promise.MAX_DEVICE_NORMS``).
 FOLLOWED = 1000
@@ -125,8 +125,8 @@ def free_epsilon(q: Quantities) -> float:
 
 def noise_of(ledger: Ledger) -> float:
     """The one noise variance that gives T rounds the same ε as a ledger's different ones: T/Σ(1/v_t) at unit gains."""
-    ratios = squared_ratios(ledger, "add-remove")
-    return ledger.events[0].clip_norm ** 2 * len(ledger.events) / math.fsum(ratios)
+    total = squared_sum(ledger, "add-remove")
+    return ledger.events[0].clip_norm ** 2 * len(ledger.events) / total
 
 
 def answer(

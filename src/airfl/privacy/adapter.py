@@ -29,7 +29,10 @@ class LedgerAccountant:
     def step(self, *, noise_multiplier: float, sample_rate: float = 1.0) -> None:
         """Book one round with noise of standard deviation ``noise_multiplier`` times the clip norm."""
         require(0.0 < sample_rate <= 1.0, f"`sample_rate` must lie in (0, 1]; got {sample_rate}")
-        require(0.0 <= noise_multiplier <= 1e70, f"`noise_multiplier` must be 0 to 1e70; got {noise_multiplier}")
+        require(
+            noise_multiplier == 0.0 or 1e-70 <= noise_multiplier <= 1e70,
+            f"`noise_multiplier` must be 0, or 1e-70 to 1e70; got {noise_multiplier}",
+        )
         sampling = Sampling("all" if sample_rate == 1.0 else "poisson", 1, sample_rate)
         self.ledger = self.ledger.append(
             RoundEvent(

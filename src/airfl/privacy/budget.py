@@ -11,6 +11,9 @@ from scipy import optimize
 from airfl.privacy.events import RoundEvent, check_delta, require
 from airfl.privacy.ledger import Ledger
 
+#: What helps where numbers are too large or too small.
+RESCALE = "measure clip norm and noise in other units"
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -29,6 +32,7 @@ class Budget:
     @staticmethod
     def of_total(total: float, rounds: int) -> Budget:
         """The budget of an accountant that has an A."""
+        require(1e-300 < total < 1e300, f"a budget of A = {total:g} leaves the range of floating point; {RESCALE}")
         # A hair above √(T/A), so that T equal rounds never add up to more.
         return Budget(rounds, math.sqrt(rounds / total) * (1.0 + 4 * rounds * 2.3e-16), total)
 
@@ -40,6 +44,13 @@ def check_budget(epsilon: float, delta: float, template: RoundEvent) -> float:
     require(template.noise_power is not None, "a budget needs the noise power of the radio link")
     assert template.noise_power is not None
     return template.noise_power
+
+
+def square(sensitivity: float) -> float:
+    """S²; refused where it would lose digits, for a budget that is too large would follow."""
+    require(1e-140 < sensitivity < 1e140, f"a sensitivity of {sensitivity:g} has no square to plan with; {RESCALE}")
+    squared: float = sensitivity**2
+    return squared
 
 
 def at_norm(template: RoundEvent, norm: float, round_index: int = 0) -> RoundEvent:

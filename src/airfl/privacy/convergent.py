@@ -25,6 +25,7 @@ from airfl.privacy.budget import Budget, check_budget, common_floor
 from airfl.privacy.events import Domain, Neighbours, Observer, RoundEvent, require
 from airfl.privacy.gaussian import GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.ratios import TINY
 
 # Shifts are enlarged by this much, so that rounding never leaves a rest for the last round to absorb.
 MARGIN = 1e-12
@@ -83,7 +84,8 @@ def best_shifts(sensitivity: np.ndarray, noise_std: np.ndarray, log_growth: np.n
 def _mu(shift: np.ndarray, noise: np.ndarray) -> float:
     """√(Σ shift²/noise²); a shift of zero costs nothing, whatever the noise."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        return math.hypot(*np.where(shift > 0, shift / noise, 0.0))
+        mu = math.hypot(*np.where(shift > 0, shift / noise, 0.0))
+    return max(mu, TINY) if np.any(shift > 0) else 0.0
 
 
 def _log_add(a: float, b: float) -> float:
@@ -216,11 +218,19 @@ def _spread(shift: np.ndarray, noise: np.ndarray, growth: np.ndarray, distance: 
 
 
 def log_growth_of(event: RoundEvent, domain: Domain, smoothness: float) -> float:
-    """log ℓ = log(1 + η_g·ḡ·((1 + ηL)^Q − 1)): how much one round can widen the gap between two models."""
+    """log ℓ = log(1 + η_g·ḡ·((1 + ηL)^Q − 1)): how much one round can widen the gap between two models.
+
+    Infinite where its parts leave the range of floating point.
+    """
     server_step = event.update_factor * event.sampling.num_active / domain.learning_rate
     weight = server_step * domain.mean_gain
-    local = domain.local_steps * math.log1p(domain.learning_rate * smoothness)
-    if weight == 0.0 or local <= 30.0:
+    step = domain.learning_rate * smoothness
+    if domain.mean_gain == 0.0:
+        return 0.0
+    if not (TINY < weight < math.inf and TINY < step < math.inf):
+        return math.inf
+    local = domain.local_steps * math.log1p(step)
+    if local <= 30.0:
         return math.log1p(weight * math.expm1(min(local, 30.0)))
     return _log_add(0.0, math.log(weight) + local)  # −1 is no longer felt
 
@@ -246,16 +256,25 @@ class ConvergentAccountant(GaussianCurve):
     def mu(self) -> float:
         """μ of the final model; where rounds differ in D the largest counts."""
         plain = GaussianAccountant(self.ledger, self.neighbours).mu
-        sensitivity, noise_std, log_growth, diameter = [], [], [], 0.0
-        for event in self.ledger.events:
+        rows, counts, diameter = [], [], 0.0
+        for event, count in self.ledger.runs():
             domain = event.domain
             if domain is None or domain.smoothness is None:
                 return plain
-            sensitivity.append(event.update_factor * event.sensitivity(self.neighbours))
-            noise_std.append(event.update_factor * math.sqrt(event.noise_var))
-            log_growth.append(log_growth_of(event, domain, domain.smoothness))
+            shift = event.update_factor * event.sensitivity(self.neighbours)
+            noise = event.update_factor * math.sqrt(event.noise_var)
+            growth = log_growth_of(event, domain, domain.smoothness)
+            # In parameter units a number may be too small to have its digits; the bound without a domain has no units.
+            lost = (event.gain_bound > 0.0 and shift < TINY) or (event.noise_var > 0.0 and noise < TINY)
+            if lost or math.isinf(growth) or noise == math.inf:
+                return plain
+            rows.append((shift, noise, growth))
+            counts.append(count)
             diameter = max(diameter, domain.diameter)
-        return min(plain, best_shifts(np.array(sensitivity), np.array(noise_std), np.array(log_growth), diameter).mu)
+        if not rows:
+            return plain
+        shifts, noises, growths = np.repeat(np.array(rows), counts, axis=0).T.copy()
+        return min(plain, best_shifts(shifts, noises, growths, diameter).mu)
 
     @classmethod
     def budget(

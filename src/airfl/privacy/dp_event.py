@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ import numpy as np
 
 from airfl.privacy.events import Neighbours, PrivacyError, SamplingLaw
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.ratios import Exact
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -46,20 +48,20 @@ def groups_of(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) ->
 
     Rounds without credit (everyone takes part, or the noise tells who did) are together one Gaussian round.
     """
-    squared: list[float] = []
-    laws: dict[tuple[SamplingLaw, int, float], list[float]] = {}
-    for event in ledger.events:
+    squared = Exact()
+    laws: dict[tuple[SamplingLaw, int, float], Counter[float]] = {}
+    for event, count in ledger.runs():
         sensitivity = event.sensitivity(neighbours)
         if sensitivity == 0.0:
             continue  # nothing was heard of anyone
         multiplier = min(math.sqrt(event.noise_var) / sensitivity, 1e150)
         sampling = event.sampling
         if credit and event.hides_participation and sampling.law != "all" and sampling.rate < 1.0:
-            laws.setdefault((sampling.law, sampling.num_devices, sampling.num_active), []).append(multiplier)
+            laws.setdefault((sampling.law, sampling.num_devices, sampling.num_active), Counter())[multiplier] += count
         else:
-            squared.append((1.0 / multiplier) ** 2 if multiplier > 1e-150 else math.inf)
+            squared = squared.plus((1.0 / multiplier) ** 2 if multiplier > 1e-150 else math.inf, count)
     groups = []
-    total = math.fsum(squared)
+    total = squared.value
     if total > 0.0:
         groups.append(Group("all", 1, 1.0, 1.0 / math.sqrt(total), 1))  # 0 without noise
     for (law, n, k), multipliers in laws.items():
@@ -67,9 +69,10 @@ def groups_of(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) ->
     return tuple(groups)
 
 
-def _levels(multipliers: Sequence[float]) -> list[tuple[float, int]]:
+def _levels(multipliers: Counter[float]) -> list[tuple[float, int]]:
     """Noise levels with their counts; more than ``MAX_LEVELS`` are binned, and the least of each bin counts."""
-    values, counts = np.unique(np.array(multipliers, dtype=np.float64), return_counts=True)
+    values = np.array(sorted(multipliers), dtype=np.float64)
+    counts = np.array([multipliers[value] for value in values.tolist()], dtype=np.int64)
     if len(values) <= MAX_LEVELS:
         return [(float(v), int(c)) for v, c in zip(values, counts, strict=True)]
     positive = values[values > 0]

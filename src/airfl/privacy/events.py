@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -176,5 +177,10 @@ class RoundEvent:
         return reach(neighbours) * self.clip_norm
 
     def sensitivity(self, neighbours: Neighbours) -> float:
-        """S, how far one device can move the received sum: its contribution times the largest gain."""
-        return self.contribution(neighbours) * self.gain_bound
+        """S, how far one device can move the received sum: its contribution times the largest gain.
+
+        0 only where nobody is heard: what is too small to have all its digits is rounded up.
+        """
+        if self.gain_bound == 0.0:
+            return 0.0
+        return max(self.contribution(neighbours) * self.gain_bound, sys.float_info.min)

@@ -16,11 +16,16 @@ from typing import ClassVar
 import numpy as np
 from scipy import optimize, special
 
-from airfl.privacy.budget import Budget, check_budget
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, reach, require
+from airfl.privacy.budget import Budget, check_budget, square
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.ratios import base_station_mu, squared_sum
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+#: Below this μ, products with it are added up as logarithms.
+SMALL = 1e-280
+#: Beyond this μ, ε is no longer a number: it is μ²/2 and more.
+LARGE = 1e154
 
 
 def _mills(x: np.ndarray | float) -> np.ndarray:
@@ -51,6 +56,9 @@ def gaussian_log_delta(epsilon: float, mu: float) -> float:
         inverse = 1.0 / np.square(np.maximum(x, 1.0))
         series = inverse * (1.0 - inverse * (3.0 - inverse * (15.0 - inverse * 105.0)))
         slope = np.where(x > 50.0, series, 1.0 - x * _mills(np.minimum(x, 50.0)))
+        mean = 0.5 * float(_WEIGHTS @ slope)
+        if mu < SMALL:  # μ·mean would lose its digits, or all of itself
+            return log_phi + math.log(mu) + math.log(mean) if mean > 0.0 else -math.inf
         difference = 0.5 * mu * float(_WEIGHTS @ slope)
     else:
         difference = float(_mills(a) - _mills(b))
@@ -76,6 +84,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     upper = mu * mu / 2.0 + mu
     while gaussian_log_delta(upper, mu) > target:
         upper *= 2.0
+    if mu > LARGE or math.isinf(upper):
+        return math.inf
     root = optimize.brentq(
         lambda epsilon: max(gaussian_log_delta(epsilon, mu), -1e300) - target, 0.0, upper, xtol=1e-300, rtol=1e-15
     )
@@ -121,7 +131,8 @@ class GaussianCurve(ABC):
 
     def rdp(self, alpha: float) -> float:
         """Rényi divergence of order α: α μ²/2."""
-        return 0.5 * alpha * self.mu**2
+        mu = self.mu
+        return 0.5 * alpha * mu**2 if mu < LARGE else math.inf
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,7 @@ class GaussianAccountant(GaussianCurve):
         """μ = √(Σ_t μ_t²) of all rounds together."""
         if self.observer == "base-station":
             return base_station_mu(self.ledger, self.neighbours)
-        return math.sqrt(math.fsum(squared_ratios(self.ledger, self.neighbours)))
+        return math.sqrt(squared_sum(self.ledger, self.neighbours))
 
     @classmethod
     def budget(
@@ -161,35 +172,4 @@ class GaussianAccountant(GaussianCurve):
         noise_power = check_budget(epsilon, delta, template)
         # The noise variances are rounded once more before the ledger adds them up; stay below by more than that.
         spend = gaussian_mu(epsilon, delta) ** 2 * (1.0 - 1e-13)
-        return Budget.of_total(spend * noise_power / (2.0 * template.sensitivity(neighbours) ** 2), rounds)
-
-
-def squared_ratios(ledger: Ledger, neighbours: Neighbours) -> np.ndarray:
-    """S_t²/v_t of every round, [T]; infinite without noise."""
-    if not ledger.events:
-        return np.zeros(0)
-    rows = [(e.clip_norm * e.gain_bound, e.noise_var) for e in ledger.events]
-    sensitivity, noise_var = np.array(rows, dtype=np.float64).T
-    scale = reach(neighbours) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        squared: np.ndarray = np.where(noise_var > 0.0, scale * sensitivity**2 / noise_var, np.inf)
-    return squared
-
-
-def base_station_mu(ledger: Ledger, neighbours: Neighbours) -> float:
-    """μ of the device that is heard best by who sees every antenna: μ_i² = Σ_t 2 c′² p_it²/σ_t² over its own rounds.
-
-    c′ = c or 2c; p_it is the device's entry in ``device_norms``. Where those were not kept, the loudest device of each
-    round counts, which is never less.
-    """
-    events = ledger.events
-    if any(event.noise_power is None or event.received_norm is None for event in events):
-        return math.inf
-    per_round = [2.0 * e.contribution(neighbours) ** 2 / (e.noise_power or 1.0) for e in events]
-    norms = [e.device_norms for e in events]
-    if events and None not in norms and len({len(row or ()) for row in norms}) == 1:
-        table = np.array(norms, dtype=np.float64)
-        return math.sqrt(max(math.fsum(column) for column in (np.array(per_round)[:, None] * table**2).T))
-    return math.sqrt(
-        math.fsum(scale * (e.received_norm or 0.0) ** 2 for scale, e in zip(per_round, events, strict=True))
-    )
+        return Budget.of_total(spend * noise_power / (2.0 * square(template.sensitivity(neighbours))), rounds)

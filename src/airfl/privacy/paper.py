@@ -12,9 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from airfl.privacy.budget import Budget, check_budget
+from airfl.privacy.budget import Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.ratios import TINY, exact_sum, square_over
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,9 @@ class PaperAccountant:
     @property
     def exponent(self) -> float:
         """a, half the Rényi divergence per unit of α: ε′ = 2αa."""
-        events = self.ledger.events
-        if not events:
+        if not self.ledger.events:
             return 0.0
-        total = math.fsum(_phi(event) for event in events)
-        return min(total, self._convergent())
+        return min(exact_sum(self.ledger, ("phi",), _phi), self._convergent())
 
     def epsilon(self, delta: float) -> float:
         """ε at this δ."""
@@ -68,7 +67,7 @@ class PaperAccountant:
         """A = ε²σ²/((2c_δ + 8) log(1/δ) r c²) with c_δ = 2ε/log(1/δ): the largest Σ 1/q_t²; neighbours play no part."""
         noise_power = check_budget(epsilon, delta, template)
         spend = epsilon**2 / (4.0 * epsilon + 8.0 * -math.log(delta)) * (1.0 - 1e-13)
-        sensitivity_sq = (template.clip_norm * template.gain_bound) ** 2
+        sensitivity_sq = square(template.clip_norm * template.gain_bound)
         return Budget.of_total(spend * noise_power / (template.sampling.rate * sensitivity_sq), rounds)
 
     def _convergent(self) -> float:
@@ -78,10 +77,9 @@ class PaperAccountant:
         (1 + κ)^Q D/(2 √r u c ‖w‖).
         """
         last = self.ledger.events[-1]
-        domains = [event.domain for event in self.ledger.events]
-        if last.noise_var == 0.0 or any(domain is None or domain.smoothness is None for domain in domains):
+        kappa = self.ledger.fold(("kappa",), 0.0, _largest_kappa)
+        if last.noise_var == 0.0 or math.isinf(kappa):
             return math.inf
-        kappa = max(d.learning_rate * (d.smoothness or 0.0) * d.mean_gain for d in domains if d is not None)
         assert last.domain is not None
         # The published formula knows no server step: with one, it says nothing.
         server_step = last.update_factor * last.sampling.num_active / last.domain.learning_rate
@@ -91,12 +89,29 @@ class PaperAccountant:
         if log_growth > 300.0:
             return math.inf
         rate = last.sampling.rate
-        second = math.exp(log_growth) * last.domain.diameter / (2.0 * math.sqrt(rate) * last.update_factor)
-        return rate * (last.clip_norm * last.gain_bound + second) ** 2 / (2.0 * last.noise_var)
+        under = 2.0 * math.sqrt(rate) * last.update_factor
+        second = math.exp(log_growth) * last.domain.diameter / under if under > TINY else math.inf
+        return _squared(last.clip_norm * last.gain_bound + max(second, TINY), last)
 
 
 def _phi(event: RoundEvent) -> float:
     """r c² φ_t/σ² = r c² g²/(2v)."""
-    if event.noise_var == 0.0:
+    if event.gain_bound == 0.0:
+        return 0.0
+    return _squared(max(event.clip_norm * event.gain_bound, TINY), event)
+
+
+def _squared(shift: float, event: RoundEvent) -> float:
+    """r shift²/(2v)."""
+    rate, noise_var = event.sampling.rate, event.noise_var
+    if 1e-40 < shift < 1e100 and rate > 1e-40 and noise_var > 1e-60:
+        return rate * shift**2 / (2.0 * noise_var)
+    return square_over((shift,), noise_var, 0.5 * rate)
+
+
+def _largest_kappa(so_far: float, event: RoundEvent, count: int) -> float:
+    """κ = ηL·mean gain; infinite where there is none."""
+    domain = event.domain
+    if domain is None or domain.smoothness is None:
         return math.inf
-    return event.sampling.rate * (event.clip_norm * event.gain_bound) ** 2 / (2.0 * event.noise_var)
+    return max(so_far, domain.learning_rate * domain.smoothness * domain.mean_gain)

@@ -12,10 +12,11 @@ from typing import ClassVar
 
 from scipy import optimize
 
-from airfl.privacy.budget import Budget, check_budget
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
-from airfl.privacy.gaussian import GaussianAccountant, GaussianCurve, base_station_mu, squared_ratios
+from airfl.privacy.budget import RESCALE, Budget, check_budget, square
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, reach, require
+from airfl.privacy.gaussian import LARGE, GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.ratios import base_station_mu, exact_sum, square_over, squared_ratio, squared_sum
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Koda2020:
         check_epsilon(epsilon)
         if self._worst == 0.0:
             return 0.0
-        return min(1.0, 1.25 * math.exp(-0.5 * (epsilon / self._worst) ** 2))
+        ratio = min(epsilon / self._worst, 1e100)
+        return min(1.0, 1.25 * math.exp(-0.5 * ratio**2))
 
     @classmethod
     def budget(
@@ -58,7 +60,10 @@ class Koda2020:
 
     @property
     def _worst(self) -> float:
-        return math.sqrt(max(squared_ratios(self.ledger, self.neighbours), default=0.0))
+        def larger(so_far: float, event: RoundEvent, count: int) -> float:
+            return max(so_far, squared_ratio(event, self.neighbours))
+
+        return math.sqrt(self.ledger.fold(("worst", self.neighbours), 0.0, larger))
 
 
 @lru_cache(maxsize=256)
@@ -111,11 +116,11 @@ class Liu2020:
         x = inverse_c(delta)
         # √(ε + x²) − x without cancellation.
         root = epsilon / (math.sqrt(epsilon + x * x) + x) * (1.0 - 1e-13)
-        return Budget.of_total(root**2 * noise_power / template.sensitivity(neighbours) ** 2, rounds)
+        return Budget.of_total(root**2 * noise_power / square(template.sensitivity(neighbours)), rounds)
 
     @property
     def _half(self) -> float:
-        return 0.5 * math.fsum(squared_ratios(self.ledger, self.neighbours))
+        return 0.5 * squared_sum(self.ledger, self.neighbours)
 
 
 @dataclass(frozen=True)
@@ -138,12 +143,17 @@ class Park2023(GaussianCurve):
     @property
     def mu(self) -> float:
         """μ with v_t + the estimated gradient variance in place of v_t."""
-        plain = squared_ratios(self.ledger, self.neighbours)
-        shares = [
-            e.noise_var / (e.noise_var + (e.gradient_var or 0.0)) if e.noise_var > 0 else 1.0
-            for e in self.ledger.events
-        ]
-        return math.sqrt(math.fsum(plain * shares))
+        return math.sqrt(exact_sum(self.ledger, ("park", self.neighbours), self._squared))
+
+    def _squared(self, event: RoundEvent) -> float:
+        plain = squared_ratio(event, self.neighbours)
+        if event.noise_var == 0.0 or not event.gradient_var:
+            return plain
+        every = event.noise_var + event.gradient_var
+        share = event.noise_var / every
+        if share > 1e-140 and 1e-140 < plain < math.inf:
+            return plain * share
+        return square_over((event.clip_norm, event.gain_bound), every, reach(self.neighbours) ** 2)
 
     @classmethod
     def budget(
@@ -173,7 +183,8 @@ class Liu2024:
     @property
     def rho(self) -> float:
         """ρ, the Rényi divergence per unit of α."""
-        return 0.5 * base_station_mu(self.ledger, self.neighbours) ** 2
+        mu = base_station_mu(self.ledger, self.neighbours)
+        return 0.5 * mu**2 if mu < LARGE else math.inf
 
     def epsilon(self, delta: float) -> float:
         """ε at this δ."""
@@ -189,7 +200,8 @@ class Liu2024:
             return 0.0
         if math.isinf(rho):
             return 1.0
-        return math.exp(-(max(0.0, epsilon - rho) ** 2) / (4.0 * rho))
+        excess = min(max(0.0, epsilon - rho), 1e150)
+        return math.exp(-(excess**2) / (4.0 * rho))
 
     def rdp(self, alpha: float) -> float:
         """Rényi divergence of order α."""
@@ -209,4 +221,5 @@ class Liu2024:
         log = -math.log(delta)
         root = epsilon / (math.sqrt(epsilon + log) + math.sqrt(log)) * (1.0 - 1e-13)
         heard = template.contribution(neighbours) * (template.received_norm or 1.0)
+        require(1e-140 < root / heard < 1e140, f"what is heard, {heard:g}, has no square to plan with; {RESCALE}")
         return Budget.of_total((root / heard) ** 2 * noise_power, rounds)

@@ -1,6 +1,7 @@
 """Credit for random, hidden participation, composed by the dp-accounting library.
 
-Poisson sampling goes through privacy-loss distributions, sampling without replacement through Rényi divergences. Credit
+Poisson sampling goes through privacy-loss distributions, sampling without replacement through Rényi divergences. Where
+neither is sound, because the numbers are too extreme, divergences in closed form take over (``renyi``). Credit
 is given only for rounds whose noise would have been the same whoever took part (``hides_participation``), and the
 result is never above what ``gaussian`` gives.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
+from airfl.privacy import renyi
 from airfl.privacy.budget import Budget, check_budget, common_floor
 from airfl.privacy.dp_event import Group, compose, groups_of
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon
@@ -32,8 +34,12 @@ GRID_PER_EPSILON = 1e4
 FINEST_GRID = 2e-5
 #: How close to its smallest value a floor is sought: every try is a composition.
 TOLERANCE = 1e-7
-#: μ² beyond which nobody asks for credit any more, and the library's grid would not do.
+#: μ², with credit, beyond which the library's grid would not do.
 HOPELESS = 1e5
+#: μ² below which the library's grid has no two points for it, and credit is of no use to anyone.
+NARROWEST = 1e-16
+#: Points of a grid where devices hardly ever take part: with add-remove the library looks at one after the other.
+MOST_POINTS = 1e5
 #: Orders for sampling without replacement; large ones cost time and help only for tiny ε.
 ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 512)
 
@@ -60,11 +66,13 @@ class SampledAccountant:
         plain, groups = self._plain.epsilon(delta), self._credited
         if not groups or plain == 0.0:
             return plain
+        if _chance(groups) <= delta:
+            return 0.0
         if _has_pld(groups) and delta >= SMALLEST_PLD_DELTA:
             return min(plain, float(_pld(groups, self.neighbours).get_epsilon(delta)))
         if _has_rdp(groups, self.neighbours):
             return min(plain, float(_rdp(groups, self.neighbours).get_epsilon(delta)))
-        return plain
+        return min(plain, renyi.epsilon_of(groups, self.neighbours, delta))
 
     def delta(self, epsilon: float) -> float:
         """δ at this ε."""
@@ -76,7 +84,15 @@ class SampledAccountant:
             return min(plain, max(float(_pld(groups, self.neighbours).get_delta(epsilon)), SMALLEST_PLD_DELTA))
         if _has_rdp(groups, self.neighbours):
             return min(plain, float(_rdp(groups, self.neighbours).get_delta(epsilon)))
-        return plain
+        return min(plain, _chance(groups), renyi.delta_of(groups, self.neighbours, epsilon))
+
+    def note(self, delta: float) -> str | None:
+        """A word where ε comes from a bound that is looser than usual; None elsewhere."""
+        groups = self._credited
+        usual = not groups or _has_rdp(groups, self.neighbours) or _chance(groups) <= delta
+        if usual or (_has_pld(groups) and delta >= SMALLEST_PLD_DELTA):
+            return None
+        return "too far out for privacy-loss distributions, so a looser bound by Rényi divergences in closed form"
 
     def rdp(self, alpha: float) -> float:
         """Rényi divergence of order α > 1; without credit where the library has no bound."""
@@ -107,22 +123,65 @@ class SampledAccountant:
         groups = groups_of(self.ledger, self.neighbours)
         if any(group.multiplier == 0.0 for group in groups) or all(group.law == "all" for group in groups):
             return ()
-        return groups if _squared(groups) < HOPELESS else ()
+        return groups
 
 
 def _squared(groups: tuple[Group, ...]) -> float:
     """μ² without credit."""
+    if any(group.multiplier < 1e-100 for group in groups):
+        return math.inf
     return math.fsum(group.count * (1.0 / group.multiplier) ** 2 for group in groups)
 
 
+def _effective(groups: tuple[Group, ...]) -> float:
+    """μ² with credit, about: Σ min{μ_t², r²(e^{μ_t²} − 1)} (Bu et al. 2020)."""
+    squared = [(group, (1.0 / group.multiplier) ** 2) for group in groups]
+    return math.fsum(group.count * min(mu2, _rate(group) ** 2 * math.expm1(min(mu2, 700.0))) for group, mu2 in squared)
+
+
+def _rate(group: Group) -> float:
+    return 1.0 if group.law == "all" else group.num_active / group.num_devices
+
+
+def _chance(groups: tuple[Group, ...]) -> float:
+    """δ at ε = 0, at most: Σ_t r_t·(2Φ(μ_t/2) − 1), the chance to take part times how far that can be seen.
+
+    1 where there is next to no noise: a promise shall not rest on rare participation alone.
+    """
+    if _squared(groups) >= HOPELESS:
+        return 1.0
+    seen = (group.count * _rate(group) * math.erf(1.0 / group.multiplier / math.sqrt(8.0)) for group in groups)
+    return math.fsum(seen) * (1.0 + 1e-12)
+
+
 def _has_pld(groups: tuple[Group, ...]) -> bool:
-    return all(group.law != "without-replacement" for group in groups)
+    """Not without replacement, and not where the distribution would be too wide or too narrow for a grid."""
+    if any(group.law == "without-replacement" for group in groups) or not _squared(groups) > NARROWEST:
+        return False
+    return _squared(groups) < HOPELESS or (_squared(groups) < math.inf and _effective(groups) < HOPELESS)
 
 
 def _has_rdp(groups: tuple[Group, ...], neighbours: Neighbours) -> bool:
-    """The library knows Poisson with add-remove; and without replacement with replace, which covers zeroing out too."""
+    """The library knows Poisson with add-remove; and without replacement with replace, which covers zeroing out too.
+
+    Where its sums would cancel it is not asked.
+    """
     laws = {group.law for group in groups} - {"all"}
-    return laws == {"without-replacement"} or (laws == {"poisson"} and neighbours == "add-remove")
+    known = laws == {"without-replacement"} or (laws == {"poisson"} and neighbours == "add-remove")
+    return known and _squared(groups) < HOPELESS and not any(_cancels(group) for group in groups)
+
+
+def _cancels(group: Group) -> bool:
+    """Whether the library's divergence of such a round has lost its digits; then it may be too small, or negative."""
+    if group.law == "poisson":
+        return _rate(group) / group.multiplier < 1e-3
+    return group.multiplier > 1e4
+
+
+def _width(group: Group) -> float:
+    """How far the privacy loss of a rare round spreads, about; 0 for others, whose grids are small."""
+    mu = 1.0 / group.multiplier
+    return max(0.0, 0.5 * mu * mu + 8.3 * mu + math.log(_rate(group))) if _rate(group) < 1e-3 else 0.0
 
 
 @lru_cache(maxsize=256)
@@ -133,11 +192,15 @@ def _pld(groups: tuple[Group, ...], neighbours: Neighbours) -> PLDAccountant:
 
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE if neighbours == "add-remove" else NeighboringRelation.REPLACE_ONE
     event = compose(groups, neighbours, "contribution")
-    step = min(max(1e-3, 1e-4 * _squared(groups)), 5.0)
+    squared = _squared(groups)
+    step = min(max(1e-3, 1e-4 * (squared if squared < HOPELESS else _effective(groups))), 5.0)
+    finest = FINEST_GRID
+    if neighbours == "add-remove":
+        finest = max(finest, *(_width(group) / MOST_POINTS for group in groups))
     while True:
         accountant = PLDAccountant(relation, step)
         accountant.compose(event)
-        wanted = max(float(accountant.get_epsilon(1e-6)) / GRID_PER_EPSILON, FINEST_GRID)
+        wanted = max(float(accountant.get_epsilon(1e-6)) / GRID_PER_EPSILON, finest)
         if step <= 2.0 * wanted:
             return accountant
         step = max(wanted, step / 30.0)

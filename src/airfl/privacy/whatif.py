@@ -22,6 +22,7 @@ from airfl.privacy.events import (
     require,
 )
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.sampled import SampledAccountant
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ class WhatIf:
             hides_participation=True,
             gradient_var=self.gradient_var,
         )
-        count = self.rounds if rounds is None else rounds
-        return Ledger(tuple(RoundEvent(**{**template.__dict__, "round": t}) for t in range(count)))
+        return Ledger.repeated(template, self.rounds if rounds is None else rounds)
 
 
 def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participation: float = 1.0) -> Ledger:
@@ -111,7 +111,7 @@ def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participatio
 
 def default_neighbours(ledger: Ledger) -> Neighbours:
     """Replace when K of n are drawn (adding a device pushes another out), else add-remove."""
-    laws = {event.sampling.law for event in ledger.events}
+    laws = {event.sampling.law for event, _ in ledger.runs()}
     return "replace" if "without-replacement" in laws else "add-remove"
 
 
@@ -136,7 +136,7 @@ def compare(
         f"no accountant named {accountant!r}; known: {', '.join(ACCOUNTANTS)}, all",
     )
     require(len(ledgers) > 0, "there is no ledger to account for")
-    unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e in ledger.events)
+    unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e, _ in ledger.runs())
     require(
         not (unheard and observer == "base-station"),
         "observer `base-station` needs what the antennas receive; give --received-snr, or --ledger of a run",
@@ -148,7 +148,8 @@ def compare(
         view: Observer = observer or kind.observers[0]  # type: ignore[assignment]
         if accountant == "all" and view not in kind.observers:
             continue
-        epsilon = max(make_accountant(name, ledger, relation, view).epsilon(delta) for ledger in ledgers)
+        made = [make_accountant(name, ledger, relation, view) for ledger in ledgers]
+        epsilon = max(one.epsilon(delta) for one in made)
         answers[name] = {
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "delta": delta,
@@ -158,6 +159,9 @@ def compare(
             "valid": kind.valid,
             "assumptions": kind.assumptions,
         }
+        words = [word for one in made if isinstance(one, SampledAccountant) and (word := one.note(delta))]
+        if words:
+            answers[name]["note"] = words[0]
         if unheard and view == "base-station":
             answers[name]["note"] = "what the antennas receive is not known here; give --received-snr"
     return answers

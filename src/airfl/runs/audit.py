@@ -252,8 +252,8 @@ def _repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simu
         if config.scheme.combiner_columns == "all":  # the design does not depend on who takes part
             plan = plan.repeated(len(keys), link)
         else:
-            steps = [single.task.max_local_steps(0)]
-            plan = plan_rounds(config, single.scheme, link, plan.dim, steps * len(keys))
+            steps = single.task.max_local_steps(0)
+            plan = plan_rounds(config, single.scheme, link, plan.dim, None if steps is None else [steps] * len(keys))
     kind = SignalUplink if isinstance(single.uplink, SignalUplink) else EquivalentUplink
     task = open_task(config, rows, samples)
     return replace(

@@ -1,0 +1,154 @@
+"""What one round tells, S²/v, and its sums over rounds: never too small, however extreme the numbers.
+
+Squares leave the range of floating point long before the numbers themselves do: 1.5e-162 squared is 0, and an ε of 0
+would follow where the noise is as small. So mantissas are squared and divided, and exponents are added. Where nothing
+leaves the range the bits are those of the plain formula. What is too small to be told is rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from airfl.privacy.events import Neighbours, RoundEvent, reach
+from airfl.privacy.ledger import Ledger
+
+#: The smallest number that has all its digits.
+TINY = sys.float_info.min
+#: Between these, squares of numbers and quotients of squares keep all their digits.
+LEAST, MOST = 1e-140, 1e140
+_UNIT_BITS = 1074
+_UNIT = 1 << _UNIT_BITS  # every float is a whole number of these parts
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A sum of floats without rounding; ``value`` rounds it once, as ``math.fsum`` does.
+
+    Attributes:
+        parts: the sum of the finite ones, in parts of 2⁻¹⁰⁷⁴.
+        infinite: whether one of them was infinite.
+    """
+
+    parts: int = 0
+    infinite: bool = False
+
+    def plus(self, value: float, count: int = 1) -> Exact:
+        """The sum with ``value`` added ``count`` times."""
+        if value == math.inf:
+            return Exact(self.parts, True)
+        over, under = value.as_integer_ratio()
+        return Exact(self.parts + count * (over << (_UNIT_BITS + 1 - under.bit_length())), self.infinite)
+
+    @property
+    def value(self) -> float:
+        """The nearest float; infinite where there is none."""
+        if self.infinite:
+            return math.inf
+        try:
+            return self.parts / _UNIT
+        except OverflowError:
+            return math.inf
+
+
+def square_over(factors: tuple[float, ...], divisor: float, times: float = 1.0) -> float:
+    """times·(Π factors)²/divisor for numbers that are not negative; infinite over 0, and 0 only if a factor is."""
+    if 0.0 in factors:
+        return 0.0
+    if divisor == 0.0 or math.inf in factors:
+        return math.inf
+    base = math.prod(factors)
+    if LEAST < base < MOST and LEAST < times < MOST:
+        over = times * (base * base)
+        value = over / divisor
+        if over > TINY and TINY < value < math.inf:
+            return value
+    mantissa, exponent = 1.0, 0
+    for factor in factors:
+        part, power = math.frexp(factor)
+        mantissa, exponent = mantissa * part, exponent + power
+    (front, front_power), (under, under_power) = math.frexp(times), math.frexp(divisor)
+    try:
+        value = math.ldexp(front * (mantissa * mantissa) / under, 2 * exponent + front_power - under_power)
+    except OverflowError:
+        return math.inf
+    return max(value, TINY)
+
+
+def squared_ratio(event: RoundEvent, neighbours: Neighbours) -> float:
+    """S²/v of one round; infinite without noise, 0 where nobody is heard."""
+    return square_over((event.clip_norm, event.gain_bound), event.noise_var, reach(neighbours) ** 2)
+
+
+def squared_sum(ledger: Ledger, neighbours: Neighbours) -> float:
+    """Σ_t S_t²/v_t, rounded once."""
+    return exact_sum(ledger, ("squared", neighbours), lambda event: squared_ratio(event, neighbours))
+
+
+def exact_sum(ledger: Ledger, key: tuple[str, ...], value: Callable[[RoundEvent], float]) -> float:
+    """Σ_t value(round t), rounded once; ``key`` is a name for it under which the ledger keeps what it has added."""
+    return ledger.fold(key, Exact(), lambda total, event, count: total.plus(value(event), count)).value
+
+
+def base_station_mu(ledger: Ledger, neighbours: Neighbours) -> float:
+    """μ of the device that is heard best by who sees every antenna: μ_i² = Σ_t 2 c′² p_it²/σ_t² over its own rounds.
+
+    c′ = c or 2c; p_it is the device's entry in ``device_norms``. Where those were not kept, the loudest device of each
+    round counts, which is never less.
+    """
+    unheard, widths = ledger.fold(("heard",), (False, frozenset[int | None]()), _heard)
+    if unheard:
+        return math.inf
+    if len(widths) == 1 and None not in widths:
+        totals: tuple[Exact, ...] = ledger.fold(
+            ("devices", neighbours),
+            (),
+            lambda totals, event, count: _add_devices(totals, event, count, neighbours),
+        )
+        return math.sqrt(max((total.value for total in totals), default=0.0))
+    return math.sqrt(exact_sum(ledger, ("loudest", neighbours), lambda event: _loudest(event, neighbours)))
+
+
+def _heard(
+    found: tuple[bool, frozenset[int | None]], event: RoundEvent, count: int
+) -> tuple[bool, frozenset[int | None]]:
+    """Whether some round does not say what the antennas hear, and of how many devices the rounds say it."""
+    unheard, widths = found
+    width = None if event.device_norms is None else len(event.device_norms)
+    return unheard or event.noise_power is None or event.received_norm is None, widths | {width}
+
+
+def _per_norm(event: RoundEvent, neighbours: Neighbours) -> float | None:
+    """2 c′²/σ²; None where that leaves the range in which it has all its digits."""
+    own = event.contribution(neighbours)
+    if not LEAST < own < MOST:
+        return None
+    scale = 2.0 * own**2 / (event.noise_power or 1.0)
+    return scale if LEAST < scale < MOST else None
+
+
+def _add_devices(totals: tuple[Exact, ...], event: RoundEvent, count: int, neighbours: Neighbours) -> tuple[Exact, ...]:
+    norms, scale = event.device_norms or (), _per_norm(event, neighbours)
+    totals = totals or (Exact(),) * len(norms)
+    table = np.array(norms, dtype=np.float64)
+    heard = table[table > 0.0]
+    if scale is not None and (not len(heard) or (heard.min() > 1e-80 and heard.max() < 1e80)):
+        values = (scale * table**2).tolist()
+    else:
+        values = [_seen(event, norm, neighbours) for norm in norms]
+    return tuple(
+        total if value == 0.0 else total.plus(value, count) for total, value in zip(totals, values, strict=True)
+    )
+
+
+def _seen(event: RoundEvent, norm: float, neighbours: Neighbours) -> float:
+    return square_over((event.clip_norm, norm), event.noise_power or 1.0, 2.0 * reach(neighbours) ** 2)
+
+
+def _loudest(event: RoundEvent, neighbours: Neighbours) -> float:
+    norm, scale = event.received_norm or 0.0, _per_norm(event, neighbours)
+    return _seen(event, norm, neighbours) if scale is None or not 1e-80 < norm < 1e80 else scale * norm**2
