@@ -1,0 +1,175 @@
+"""A run that is not finished: its checkpoints, and what they belong to, in the run's folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airfl.config import Config, from_toml
+from airfl.errors import InputError
+from airfl.runs.checkpoint import drop_checkpoints, restore, save_checkpoint
+from airfl.runs.lock import locked, require_free
+from airfl.runs.manifest import is_sealed, require_ours, sealed
+from airfl.runs.sameness import code_identity, require_same_code
+from airfl.runs.store import prepare_folder, write_text
+from airfl.runs.together import Log
+from airfl.simulate import Simulation
+
+FORMAT = "airfl-unfinished/1"
+FILE = "resume.json"
+CHECKPOINTS = "checkpoints"
+#: Writing a checkpoint may take one part in so many of the time: records of many rounds are long.
+SHARE = 20
+
+
+@dataclass(frozen=True)
+class Begun:
+    """How a run was begun: its configuration, and the code and kind of device that it was begun with."""
+
+    config: Config
+    code: dict[str, Any]
+
+
+def identity(device: str) -> dict[str, str]:
+    """What the bits of a run follow from, beside its configuration."""
+    return {**code_identity(), "device": device}
+
+
+def read_begun(folder: Path) -> Begun:
+    """What there is to resume in a folder."""
+    path = folder / FILE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        sound = data["format"] == FORMAT and is_sealed(data)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"`{folder}` holds no unfinished run: it has no {FILE}; name the folder of one") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        sound = False
+    if not sound:
+        raise InputError(f"`{path}` is damaged, or not of this version; begin the run again")
+    return Begun(from_toml(data["config"]), data["code"])
+
+
+def require_own_checkpoints(folder: Path) -> None:
+    """Refuse links and files of others where checkpoints are to be written."""
+    for path in (folder / FILE, folder / CHECKPOINTS):
+        if path.is_symlink():
+            raise InputError(f"`{path}` is a link; nothing is written through links: remove it")
+    if (folder / FILE).exists():
+        read_begun(folder)
+    elif (folder / CHECKPOINTS).exists():
+        raise InputError(f"`{folder / CHECKPOINTS}` was not written by airfl; move it or name another folder")
+
+
+@contextmanager
+def claimed(out: str | Path, force: bool = False) -> Iterator[Path]:
+    """Hold the folder of a run from before its first round to after its last file; a refusal leaves nothing behind."""
+    require_free(out)
+    folder = prepare_folder(out, force)
+    with locked(folder):
+        prepare_folder(out, force)  # somebody may have finished in between
+        require_ours(folder)
+        require_own_checkpoints(folder)
+        yield folder
+
+
+@contextmanager
+def resumed(out: str | Path) -> Iterator[tuple[Path, Begun]]:
+    """Hold the folder of an unfinished run."""
+    folder = Path(out)
+    if not folder.is_dir():
+        raise InputError(f"`{out}` holds no unfinished run: there is no such folder")
+    require_free(folder)
+    read_begun(folder)
+    with locked(folder):
+        require_ours(folder)
+        require_own_checkpoints(folder)
+        yield folder, read_begun(folder)
+
+
+class Keeper:
+    """Keeps the checkpoints of one run, every so many seconds; a disk that is full costs them, not the run.
+
+    Args:
+        begun: what is resumed; default: a run that begins.
+        anyway: resume with other code or on another device too.
+    """
+
+    def __init__(
+        self, folder: Path, every_seconds: float = 60.0, begun: Begun | None = None, *, anyway: bool = False
+    ) -> None:
+        self._folder, self._wait, self._begun, self._anyway = folder, every_seconds, begun, anyway
+        self._every, self._saved_at = every_seconds, time.monotonic()
+
+    @property
+    def path(self) -> Path:
+        """Where the checkpoints lie."""
+        return self._folder / CHECKPOINTS
+
+    def restore(self, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
+        """Logs as the last checkpoint has them; fresh ones where nothing is resumed."""
+        if self._begun is None:
+            return {name: Log([simulation]) for name, simulation in simulations.items()}
+        now = identity(next(iter(simulations.values())).start.device.type)
+        require_same_code(self._begun.code, self._folder, anyway=self._anyway, now=now)
+        logs = restore(self.path, simulations)
+        for log in logs.values():
+            if log.current is not None and log.current.round == 0:
+                log.current = None
+        return logs
+
+    def after_round(self, logs: Mapping[str, Log]) -> None:
+        """A checkpoint, if it is time for one."""
+        if time.monotonic() - self._saved_at >= self._wait:
+            self.save(logs)
+
+    def save(self, logs: Mapping[str, Log]) -> None:
+        """A checkpoint, unless an interruption came between a round and its records: then the one before counts."""
+        if not all(_complete(log) for log in logs.values()):
+            return
+        begin = time.monotonic()
+        waiting = [log for log in logs.values() if log.current is None and not log.states]
+        for log in waiting:  # a checkpoint finds a state in all of them
+            log.current = log.simulations[0].init()
+        try:
+            self._begin(next(iter(logs.values())).simulations[0])
+            save_checkpoint(self.path, sum((log.current or log.states[-1]).round for log in logs.values()), logs)
+        except OSError as error:
+            logging.getLogger("airfl").warning("no checkpoint of the run in `%s`: %s", self._folder, error)
+        finally:
+            for log in waiting:
+                log.current = None
+        self._saved_at = time.monotonic()
+        self._wait = max(self._every, SHARE * (self._saved_at - begin))
+
+    def provenance(self) -> dict[str, Any]:
+        """What a resumed run adds to its provenance."""
+        return {} if self._begun is None else {"begun_with": self._begun.code}
+
+    def forget(self) -> None:
+        """The run is over and saved."""
+        drop_checkpoints(self.path)
+        (self._folder / FILE).unlink(missing_ok=True)
+
+    def _begin(self, first: Simulation) -> None:
+        """Before the first checkpoint: those of another run go, and the folder says whose the new ones are."""
+        if self._begun is not None:
+            return
+        drop_checkpoints(self.path)
+        begun = Begun(first.config, identity(first.start.device.type))
+        content = {"format": FORMAT, "config": begun.config.to_toml(), "code": begun.code}
+        write_text(self._folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
+        self._begun = begun
+
+
+def _complete(log: Log) -> bool:
+    """Whether every round of the state has its records."""
+    if log.current is None:
+        return True
+    return len(log.records) == len(log.current.ledgers) * log.current.round
