@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import logging
 import os
 import shutil
 import signal
@@ -56,11 +55,25 @@ def results():
     return [airfl.run(base.replace({"privacy.epsilon": epsilon})) for epsilon in (8.0, 2.0)]
 
 
+@pytest.fixture(scope="module")
+def original(results, tmp_path_factory):
+    """A whole run with its report, not to be touched."""
+    out = tmp_path_factory.mktemp("original") / "o"
+    write_report(airfl.save(results[0], out), out)
+    return out
+
+
 @pytest.fixture
-def folder(results, tmp_path):
+def folder(original, tmp_path):
     """A whole run with its report."""
-    write_report(airfl.save(results[0], tmp_path / "o"), tmp_path / "o")
-    return tmp_path / "o"
+    return shutil.copytree(original, tmp_path / "o")
+
+
+@pytest.fixture
+def drawn(original, monkeypatch):
+    """Figures that need no drawing."""
+    figures = {path.name: path.read_bytes() for path in (original / "figures").iterdir()}
+    monkeypatch.setattr("airfl.report.page.render_figures", lambda result: figures)
 
 
 def files_in(folder):
@@ -84,11 +97,13 @@ def test_the_manifest_vouches_for_every_file(folder):
     assert set(manifest.FIGURES) == {f"figures/{name}.{kind}" for name in DRAWN for kind in ("png", "pdf")}
 
 
-@pytest.mark.parametrize("step", ["save", "report"])
-def test_a_full_disk_leaves_the_old_run_whole(results, folder, monkeypatch, step):
+WRITE = {"save": airfl.save, "report": write_report}
+
+
+@pytest.mark.parametrize("step", WRITE)
+def test_a_full_disk_leaves_the_old_run_whole(results, folder, monkeypatch, drawn, step):
     """No room at the first file, the second, and so on to the last: every byte stays, and nothing half-written."""
-    before = files_in(folder)
-    honest, room = os.fsync, [0]
+    before, honest, room = files_in(folder), os.fsync, [0]
 
     def full(handle):
         room[0] -= 1
@@ -96,33 +111,26 @@ def test_a_full_disk_leaves_the_old_run_whole(results, folder, monkeypatch, step
             raise OSError(errno.ENOSPC, "No space left on device")
         honest(handle)
 
+    count = (6 if step == "save" else 9) + 2  # and two manifests
     monkeypatch.setattr(os, "fsync", full)
-    failures = 0
-    for fits in range(30):
+    for fits in range(count):
         room[0] = fits
-        try:
-            airfl.save(results[1], folder) if step == "save" else write_report(results[1], folder)
-        except OSError as error:
-            if room[0] == -1 and files_in(folder) != before:  # only the last: the names themselves, all in place
-                break
-            assert Path(error.filename).parent in (folder, folder / "figures")
-            assert files_in(folder) == before
-            assert airfl.load(folder).config.privacy.epsilon == 8.0
-            failures += 1
-        else:
-            break
-    assert failures >= 6
-    assert files_in(folder) != before
-    monkeypatch.undo()
+        with pytest.raises(OSError, match=f"No space left on device: '{folder}/.*'"):
+            WRITE[step](results[1], folder)
+        assert files_in(folder) == before
+    assert airfl.load(folder).config.privacy.epsilon == 8.0
+    room[0] = count + 1
+    WRITE[step](results[1], folder)
     assert airfl.load(folder).config.privacy.epsilon == (2.0 if step == "save" else 8.0)
 
 
-@pytest.mark.parametrize("step", ["save", "report"])
-def test_cut_short_between_renames_it_says_so(results, folder, monkeypatch, step):
-    honest, left = os.replace, [0]
+class Killed(BaseException):
+    """Nothing after it is done."""
 
-    class Killed(BaseException):
-        pass
+
+@pytest.mark.parametrize("step", WRITE)
+def test_cut_short_between_renames_it_says_so(results, original, tmp_path, monkeypatch, drawn, step):
+    honest, left = os.replace, [0]
 
     def killed(source, target):
         left[0] -= 1
@@ -130,31 +138,21 @@ def test_cut_short_between_renames_it_says_so(results, folder, monkeypatch, step
             raise Killed
         honest(source, target)
 
-    refused = 0
-    for done in range(30):
-        shutil.rmtree(folder)
-        write_report(airfl.save(results[0], folder), folder)
-        monkeypatch.setattr(os, "replace", killed)
+    for done in range((6 if step == "save" else 9) + 2):
+        folder = shutil.copytree(original, tmp_path / str(done))
         left[0] = done
-        try:
-            airfl.save(results[1], folder) if step == "save" else write_report(results[1], folder)
-        except Killed:
-            monkeypatch.setattr(os, "replace", honest)
-            if step == "report" or done == 0:  # data are as they were
-                assert airfl.load(folder).config.privacy.epsilon == 8.0
-            else:
-                refused += 1
-                with pytest.raises(InputError, match="cut short"):
-                    airfl.load(folder)
-                with pytest.raises(InputError, match="cut short"):
-                    runs.read_ledgers(folder / "ledger.json")
-            write_report(airfl.save(results[1], folder), folder)  # what is half there is ours, and can be replaced
-            assert airfl.load(folder).config.privacy.epsilon == 2.0
+        monkeypatch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            WRITE[step](results[1], folder)
+        monkeypatch.setattr(os, "replace", honest)
+        if step == "report" or done == 0:  # data are as they were
+            assert airfl.load(folder).config.privacy.epsilon == 8.0
         else:
-            monkeypatch.setattr(os, "replace", honest)
-            break
-    assert refused >= (6 if step == "save" else 0)
-    assert done >= 6
+            for read in (airfl.load, runs.read_ledgers, lambda folder: runs.read_ledgers(folder / "ledger.json")):
+                with pytest.raises(InputError, match="cut short"):
+                    read(folder)
+        airfl.save(results[1], folder)  # what is half there is ours, and can be replaced
+        assert airfl.load(folder).config.privacy.epsilon == 2.0
 
 
 def test_no_flipped_bit_loads_silently(folder, caplog):
@@ -233,24 +231,17 @@ def test_runs_of_the_version_before_load_with_a_word_and_may_be_replaced(results
     assert not (folder / "report.html").exists()
 
 
-def test_damage_to_a_run_of_the_version_before_is_one_sentence(folder, caplog):
-    caplog.set_level(logging.CRITICAL, "airfl")
+@pytest.mark.parametrize("name", manifest.DATA)
+def test_damage_to_a_run_of_the_version_before_is_refused_plainly(folder, name):
     without_manifest(folder)
-    for name in manifest.DATA:
-        content = (folder / name).read_bytes()
-        for hurt in (
-            b"",
-            content[: len(content) // 2],
-            b"{}",
-            b"\xff" + content[1:],
-            content[:40] + b"9" + content[41:],
-        ):
-            (folder / name).write_bytes(hurt)
-            try:
-                airfl.load(folder)
-            except (InputError, PrivacyError) as error:
-                assert "\n" not in str(error) or name == "config.toml"
-        (folder / name).write_bytes(content)
+    content = (folder / name).read_bytes()
+    half = content[: len(content) // 2]
+    for hurt in (b"", half, b"[]", b"{}", b"[" * 9999):
+        (folder / name).write_bytes(hurt)
+        if name == "provenance.json" and hurt in (b"[]", b"{}"):
+            continue  # it may hold anything
+        with pytest.raises((InputError, PrivacyError)):
+            airfl.load(folder)
 
 
 def test_report_makes_page_and_figures_anew(folder, call):
@@ -258,9 +249,8 @@ def test_report_makes_page_and_figures_anew(folder, call):
     for name in ("report.html", "figures/accuracy.png"):
         (folder / name).write_bytes(b"hurt")
     (folder / "figures" / "loss.pdf").unlink()
-    code, out, error = call("report", "o")
+    code, out, _ = call("report", "o")
     assert (code, "AirFL-DP" in out, "report.html" in out) == (0, True, True)
-    assert "not what was written" in error or True
     after = files_in(folder)
     for name in ("figures/accuracy.png", "figures/loss.pdf", "summary.json"):
         assert after[name] == before[name]
@@ -285,6 +275,7 @@ def held(folder):
         [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
+    process.stdout.close()
     return process
 
 
@@ -315,6 +306,7 @@ def test_after_a_kill_the_folder_is_free(tmp_path):
     process = held(tmp_path / "o")
     process.kill()
     process.wait()
+    process.stdin.close()
     assert [path.name for path in (tmp_path / "o").iterdir()] == [LOCK]
     with locked(tmp_path / "o"):
         assert is_locked(tmp_path / "o")
@@ -335,13 +327,14 @@ def test_many_who_come_and_go_never_meet(tmp_path):
         "    except InputError: pass\n"
         "print(entered)\n"
     )
+    (tmp_path / "o").mkdir()
     command = [sys.executable, "-c", code, str(tmp_path / "o"), str(tmp_path / "inside")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in both:
         out, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (0, "")
         assert int(out) > 0
-    assert not (tmp_path / "o").exists()
+    assert list((tmp_path / "o").iterdir()) == []
 
 
 def test_a_refused_study_leaves_no_lock(call, tmp_path):
@@ -430,8 +423,9 @@ class StopAt:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     out = tmp_path_factory.mktemp("undisturbed") / "o"
-    process = start(out)
-    assert process.wait(120) == 0, Path(f"{out}.err").read_text()
+    pairs = dict(airfl.config.parse_override(word) for word in SMALL if "=" in word)
+    more = {"system.trials": 2, "engine.device": "cpu", "scheme.names": ["fedavg", "airfl-dp"]}
+    airfl.save(airfl.run(airfl.read("paper", {**pairs, **more})), out)
     return out
 
 
@@ -440,9 +434,7 @@ def start(out, *more, arguments=("paper", *SMALL)):
     where = [] if "--resume" in arguments else ["--out", str(out)]
     command = [sys.executable, "-m", "airfl.cli", "run", *arguments, *where, "--json", *more]
     with Path(f"{out}.out").open("w") as output, Path(f"{out}.err").open("w") as errors:
-        return subprocess.Popen(
-            command, stdout=output, stderr=errors, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-        )
+        return subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def same_bits(one, other):
@@ -450,7 +442,7 @@ def same_bits(one, other):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_asked_to_stop_it_saves_and_resumes_to_the_same_bits(undisturbed, call, tmp_path, monkeypatch, number):
+def test_asked_to_stop_it_saves_and_resumes_to_the_same_bits(undisturbed, call, tmp_path, monkeypatch, drawn, number):
     """Also when asked again while it saves."""
     StopAt(number, "airfl-dp", 17).plant(monkeypatch)
     honest, again = manifest._stage, []
@@ -481,7 +473,7 @@ def test_asked_to_stop_it_saves_and_resumes_to_the_same_bits(undisturbed, call, 
     assert airfl.load(folder).provenance["begun_with"]["device"] == "cpu"
 
 
-def test_killed_or_terminated_anywhere_a_run_resumes_to_the_same_bits(undisturbed, tmp_path):
+def test_killed_or_terminated_anywhere_a_run_resumes_to_the_same_bits(undisturbed, call, tmp_path):
     """SIGKILL once there are checkpoints, SIGTERM in what goes on, then to the end."""
     out, steps = tmp_path / "o", ("--checkpoint-seconds", "0")
     process = start(out, *steps)
@@ -498,7 +490,7 @@ def test_killed_or_terminated_anywhere_a_run_resumes_to_the_same_bits(undisturbe
     assert "Traceback" not in Path(f"{out}.err").read_text()
     if process.returncode == 130:
         assert airfl.load(out).schemes["airfl-dp"].status == "interrupted"
-        assert start(out, arguments=resume).wait(60) == 0, Path(f"{out}.err").read_text()
+        assert call("run", *resume)[0] == 0
     assert same_bits(out, undisturbed)
 
 
@@ -516,7 +508,7 @@ def interrupted(call, monkeypatch, *more):
     monkeypatch.setattr(runs.Tracked, "round", lambda *heard: None)
 
 
-def test_other_code_is_refused_unless_told(call, tmp_path, monkeypatch):
+def test_other_code_is_refused_unless_told(call, tmp_path, monkeypatch, drawn):
     interrupted(call, monkeypatch)
     path = tmp_path / "o" / "resume.json"
     told = json.loads(path.read_text())
@@ -531,7 +523,7 @@ def test_other_code_is_refused_unless_told(call, tmp_path, monkeypatch):
     assert airfl.load(tmp_path / "o").provenance["begun_with"]["torch"] == "1.0"
 
 
-def test_what_cannot_be_resumed(call, tmp_path, monkeypatch):
+def test_what_cannot_be_resumed(call, tmp_path, monkeypatch, drawn):
     for arguments, words in (
         (["run"], "one of the two"),
         (["run", "paper", "--resume", "o"], "one of the two"),
@@ -551,7 +543,7 @@ def test_what_cannot_be_resumed(call, tmp_path, monkeypatch):
     assert (code, "damaged" in error) == (2, True)
 
 
-def test_a_new_run_over_an_unfinished_one_never_takes_its_checkpoints(call, tmp_path, monkeypatch):
+def test_a_new_run_over_an_unfinished_one_never_takes_its_checkpoints(call, tmp_path, monkeypatch, drawn):
     interrupted(call, monkeypatch)
     other = ["--set", "system.seed=7", "--force"]
     interrupted(call, monkeypatch, *other)
