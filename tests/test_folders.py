@@ -584,6 +584,33 @@ def test_a_checkpoint_without_its_records_is_not_written(results, tmp_path):
     assert repr(again.schemes["airfl-dp"].records) == repr(results[0].schemes["airfl-dp"].records)
 
 
+def test_a_save_that_fails_costs_no_training(undisturbed, call, tmp_path, monkeypatch, drawn):
+    def full(result, folder):
+        raise OSError(errno.ENOSPC, "No space left on device", f"{folder}/ledger.json")
+
+    monkeypatch.setattr(runs, "write_run", full)
+    code, _, error = call("run", "paper", *SMALL, "--out", "o", "--checkpoint-seconds", "0")
+    assert (code, "o/ledger.json" in error, "airfl run --resume o" in error) == (1, True, True)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    trained = []
+    monkeypatch.setattr("airfl.runs.together.advance_together", lambda *asked: trained.append(asked))
+    assert call("run", "--resume", "o")[0] == 0
+    assert trained == []
+    assert same_bits(tmp_path / "o", undisturbed)
+
+
+def test_resumed_with_as_many_threads_as_begun(call, tmp_path, monkeypatch, drawn):
+    import torch
+
+    with airfl.threads.torch_threads(2):
+        interrupted(call, monkeypatch)
+    used, honest = [], runs.run
+    monkeypatch.setattr(runs, "run", lambda *a, **k: used.append(torch.get_num_threads()) or honest(*a, **k))
+    assert call("run", "--resume", "o")[0] == 0
+    assert (used, torch.get_num_threads()) == ([2], 1)
+
+
 def test_sweeps_leave_dotfiles_of_others_alone(tmp_path):
     from airfl.runs.sweep import _sweep_up
     from airfl.study import make_plan, make_study

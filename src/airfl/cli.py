@@ -124,7 +124,7 @@ def _train_and_report(
 ) -> None:
     """The run itself, in a folder that is held."""
     from airfl import report, runs
-    from airfl.errors import DivergedError
+    from airfl.errors import DivergedError, InputError
     from airfl.privacy import BudgetError
     from airfl.report.console import print_result
     from airfl.report.progress import RunProgress
@@ -132,7 +132,12 @@ def _train_and_report(
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
         result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts)
-    result = runs.write_run(result, folder)
+    try:
+        result = runs.write_run(result, folder)
+    except (OSError, InputError) as error:
+        if not keeper.has_begun:
+            raise
+        _fail(f"{error}; nothing is lost: mend that, then go on with: airfl run --resume {folder}", EXIT_FAILED)
     if all(entry.status != "interrupted" for entry in result.schemes.values()):
         keeper.forget()
     page = report.write_report(result, folder)

@@ -83,6 +83,8 @@ def run(
         try:
             for number in range(batches):
                 _train({name: group[number] for name, group in simulations.items()}, logs, progress, keeper, interrupts)
+            if keeper is not None:
+                keeper.conclude(logs)
         finally:
             if interrupts is not None:
                 interrupts.settle()

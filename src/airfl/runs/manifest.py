@@ -112,9 +112,7 @@ def require_ours(folder: Path, names: Collection[str] = ALL) -> None:
         if path.is_symlink():
             raise InputError(f"`{path}` is a link; nothing is written through links: remove it")
         if (path.exists() and name not in ours) or path.is_dir():
-            raise InputError(
-                f"`{path}` was not written by airfl, which would replace it; move it or name another folder"
-            )
+            raise InputError(f"`{path}` is in the way and was not written by airfl; move it or name another folder")
 
 
 def put(folder: Path, files: Mapping[str, bytes], drops: Collection[str] | None = None) -> None:

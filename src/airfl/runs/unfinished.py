@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from airfl.config import Config, from_toml
 from airfl.errors import InputError
 from airfl.runs.checkpoint import drop_checkpoints, restore, save_checkpoint
@@ -20,6 +22,7 @@ from airfl.runs.sameness import code_identity, require_same_code
 from airfl.runs.store import prepare_folder, write_text
 from airfl.runs.together import Log
 from airfl.simulate import Simulation
+from airfl.threads import torch_threads
 
 FORMAT = "airfl-unfinished/1"
 FILE = "resume.json"
@@ -30,10 +33,11 @@ SHARE = 20
 
 @dataclass(frozen=True)
 class Begun:
-    """How a run was begun: its configuration, and the code and kind of device that it was begun with."""
+    """How a run was begun: its configuration, the code and kind of device, and PyTorch's threads, which round."""
 
     config: Config
     code: dict[str, Any]
+    threads: int
 
 
 def identity(device: str) -> dict[str, str]:
@@ -53,7 +57,7 @@ def read_begun(folder: Path) -> Begun:
         sound = False
     if not sound:
         raise InputError(f"`{path}` is damaged, or not of this version; begin the run again")
-    return Begun(from_toml(data["config"]), data["code"])
+    return Begun(from_toml(data["config"]), data["code"], data["threads"])
 
 
 def require_own_checkpoints(folder: Path) -> None:
@@ -81,7 +85,7 @@ def claimed(out: str | Path, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def resumed(out: str | Path) -> Iterator[tuple[Path, Begun]]:
-    """Hold the folder of an unfinished run."""
+    """Hold the folder of an unfinished run, with as many threads as it was begun with."""
     folder = Path(out)
     if not folder.is_dir():
         raise InputError(f"`{out}` holds no unfinished run: there is no such folder")
@@ -90,7 +94,9 @@ def resumed(out: str | Path) -> Iterator[tuple[Path, Begun]]:
     with locked(folder):
         require_ours(folder)
         require_own_checkpoints(folder)
-        yield folder, read_begun(folder)
+        begun = read_begun(folder)
+        with torch_threads(begun.threads):
+            yield folder, begun
 
 
 class Keeper:
@@ -148,6 +154,16 @@ class Keeper:
         self._saved_at = time.monotonic()
         self._wait = max(self._every, SHARE * (self._saved_at - begin))
 
+    def conclude(self, logs: Mapping[str, Log]) -> None:
+        """All rounds are done: if there are checkpoints, one more, so that a save that fails costs nothing."""
+        if self.has_begun:
+            self.save(logs)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is something to resume."""
+        return self._begun is not None
+
     def provenance(self) -> dict[str, Any]:
         """What a resumed run adds to its provenance."""
         return {} if self._begun is None else {"begun_with": self._begun.code}
@@ -162,8 +178,8 @@ class Keeper:
         if self._begun is not None:
             return
         drop_checkpoints(self.path)
-        begun = Begun(first.config, identity(first.start.device.type))
-        content = {"format": FORMAT, "config": begun.config.to_toml(), "code": begun.code}
+        begun = Begun(first.config, identity(first.start.device.type), torch.get_num_threads())
+        content = {"format": FORMAT, "config": begun.config.to_toml(), "code": begun.code, "threads": begun.threads}
         write_text(self._folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
         self._begun = begun
 
