@@ -553,35 +553,33 @@ def test_a_new_run_over_an_unfinished_one_never_takes_its_checkpoints(call, tmp_
     assert same_bits(tmp_path / "o", tmp_path / "p")
 
 
-def test_a_checkpoint_without_its_records_is_not_written(results, tmp_path):
-    """An interruption between a round and its records: the checkpoint before it stays."""
-    config = results[0].config
-    keeper = runs.Keeper(tmp_path, 0.0)
+@pytest.mark.parametrize("place", ["train", "record", "release"])
+def test_stopped_in_the_middle_of_a_round_nothing_is_missing_after_resuming(results, tmp_path, monkeypatch, place):
+    """In training, between a round and its records (what was sent is booked), and before the release."""
+    config, calls = results[0].config.replace({"scheme.names": ["fedavg", "airfl-dp"]}), []
+    whole = airfl.run(config)
+    owner, name = {
+        "train": ("airfl.runs.together", "advance_together"),
+        "record": ("airfl.simulate.Simulation", "record"),
+        "release": ("airfl.simulate.Simulation", "release"),
+    }[place]
+    honest = getattr(airfl.runs.together if place == "train" else airfl.simulate.Simulation, name)
 
-    class Stop:
-        def start(self, scheme, rounds):
-            pass
-
-        def round(self, scheme, records):
+    def stop(*arguments):
+        calls.append(place)
+        if len(calls) == 2:
             raise KeyboardInterrupt
+        return honest(*arguments)
 
-    honest = airfl.simulate.Simulation.record
-
-    def stop_before_records(simulation, step):
-        raise KeyboardInterrupt
-
-    airfl.simulate.Simulation.record = stop_before_records
-    try:
-        result = airfl.run(config, keeper=keeper)
-    finally:
-        airfl.simulate.Simulation.record = honest
-    assert len(result.schemes["airfl-dp"].ledgers[0].events) == 1  # what was sent is booked
-    assert not (tmp_path / "checkpoints").exists()
-    result = airfl.run(config, progress=Stop(), keeper=runs.Keeper(tmp_path, 0.0))
-    assert result.schemes["airfl-dp"].records[-1].round == 1
-    assert [path.stem for path in (tmp_path / "checkpoints").glob("*.json")] == ["000001"]
-    again = airfl.run(config, keeper=runs.Keeper(tmp_path, 0.0, unfinished.read_begun(tmp_path)))
-    assert repr(again.schemes["airfl-dp"].records) == repr(results[0].schemes["airfl-dp"].records)
+    monkeypatch.setattr(f"{owner}.{name}", stop)
+    first = airfl.run(config, keeper=runs.Keeper(tmp_path))
+    monkeypatch.undo()
+    assert "interrupted" in {entry.status for entry in first.schemes.values()}
+    again = airfl.run(config, keeper=runs.Keeper(tmp_path, 60.0, unfinished.read_begun(tmp_path)))
+    for scheme, entry in whole.schemes.items():
+        assert repr(again.schemes[scheme].records) == repr(entry.records)
+        assert again.schemes[scheme].ledgers == entry.ledgers
+        assert again.schemes[scheme].models.equal(entry.models)
 
 
 def test_a_save_that_fails_costs_no_training(undisturbed, call, tmp_path, monkeypatch, drawn):

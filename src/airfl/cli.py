@@ -135,9 +135,9 @@ def _train_and_report(
     try:
         result = runs.write_run(result, folder)
     except (OSError, InputError) as error:
-        if not keeper.has_begun:
+        if not keeper.has_checkpoints:
             raise
-        _fail(f"{error}; nothing is lost: mend that, then go on with: airfl run --resume {folder}", EXIT_FAILED)
+        _fail(f"{error}; mend that, then go on from the last checkpoint: airfl run --resume {folder}", EXIT_FAILED)
     if all(entry.status != "interrupted" for entry in result.schemes.values()):
         keeper.forget()
     page = report.write_report(result, folder)
@@ -147,9 +147,8 @@ def _train_and_report(
         print_result(result, page)
     for entry in result.schemes.values():
         if entry.status == "interrupted":
-            _fail(
-                f"interrupted; what was recorded is in {folder}; airfl run --resume {folder} goes on", EXIT_INTERRUPTED
-            )
+            more = f"; go on with: airfl run --resume {folder}" if keeper.has_checkpoints else ""
+            _fail(f"interrupted; what was recorded is in {folder}{more}", EXIT_INTERRUPTED)
         if entry.status == "refused":
             raise BudgetError(entry.message)
         if entry.status == "diverged":

@@ -90,7 +90,7 @@ def run(
                 interrupts.settle()
     except KeyboardInterrupt:
         if keeper is not None:
-            keeper.save(logs)
+            keeper.save()
         for log in logs.values():
             log.interrupt()
     result = _result(config, device, logs, begin)

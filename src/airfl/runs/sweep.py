@@ -20,7 +20,7 @@ from airfl.errors import InputError
 from airfl.runs.batch import Folder, part_schema
 from airfl.runs.executors import Event, Executor, Job
 from airfl.runs.lock import LOCK, is_locked, locked
-from airfl.runs.manifest import TEMPORARY
+from airfl.runs.manifest import sweep_up
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker, track
@@ -239,8 +239,8 @@ def _sweep_up(plan: Plan, folder: Folder) -> None:
     """Signs of life and half-written files of a sweep that was killed."""
     for batch in plan.batches:
         folder.pulse(batch).unlink(missing_ok=True)
-    for half in (*folder.path.glob(f"{TEMPORARY}*"), *(folder.path / "parts").glob(f"{TEMPORARY}*")):
-        half.unlink(missing_ok=True)
+    for place in (folder.path, folder.path / "parts"):
+        sweep_up(place)
 
 
 def standing_of(out: str | Path) -> Standing:

@@ -18,10 +18,11 @@ from airfl.errors import InputError
 from airfl.runs.checkpoint import drop_checkpoints, restore, save_checkpoint
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
+from airfl.runs.result import Status
 from airfl.runs.sameness import code_identity, require_same_code
 from airfl.runs.store import prepare_folder, write_text
 from airfl.runs.together import Log
-from airfl.simulate import Simulation
+from airfl.simulate import Simulation, State
 from airfl.threads import torch_threads
 
 FORMAT = "airfl-unfinished/1"
@@ -56,7 +57,7 @@ def read_begun(folder: Path) -> Begun:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
-        raise InputError(f"`{path}` is damaged, or not of this version; begin the run again")
+        raise InputError(f"`{path}` is damaged, or not of this version; begin the run again in another folder")
     return Begun(from_toml(data["config"]), data["code"], data["threads"])
 
 
@@ -110,8 +111,11 @@ class Keeper:
     def __init__(
         self, folder: Path, every_seconds: float = 60.0, begun: Begun | None = None, *, anyway: bool = False
     ) -> None:
-        self._folder, self._wait, self._begun, self._anyway = folder, every_seconds, begun, anyway
-        self._every, self._saved_at = every_seconds, time.monotonic()
+        self._folder, self._every, self._begun, self._anyway = folder, every_seconds, begun, anyway
+        self._resumed = begun
+        self._wait, self._saved_at = every_seconds, time.monotonic()
+        self._marks: dict[str, _Mark] = {}
+        self.has_checkpoints = begun is not None
 
     @property
     def path(self) -> Path:
@@ -120,53 +124,45 @@ class Keeper:
 
     def restore(self, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
         """Logs as the last checkpoint has them; fresh ones where nothing is resumed."""
-        if self._begun is None:
-            return {name: Log([simulation]) for name, simulation in simulations.items()}
-        now = identity(next(iter(simulations.values())).start.device.type)
-        require_same_code(self._begun.code, self._folder, anyway=self._anyway, now=now)
-        logs = restore(self.path, simulations)
+        logs = {name: Log([simulation]) for name, simulation in simulations.items()}
+        if self._resumed is not None:
+            now = identity(next(iter(simulations.values())).start.device.type)
+            require_same_code(self._resumed.code, self._folder, anyway=self._anyway, now=now)
+            logs = restore(self.path, simulations)
         for log in logs.values():
             if log.current is not None and log.current.round == 0:
                 log.current = None
+        self._marks = {name: _Mark.of(log) for name, log in logs.items()}
         return logs
 
     def after_round(self, logs: Mapping[str, Log]) -> None:
-        """A checkpoint, if it is time for one."""
+        """Remember where all stand, and write a checkpoint if it is time for one."""
+        self._marks = {name: _Mark.of(log) for name, log in logs.items()}
         if time.monotonic() - self._saved_at >= self._wait:
-            self.save(logs)
+            self.save()
 
-    def save(self, logs: Mapping[str, Log]) -> None:
-        """A checkpoint, unless an interruption came between a round and its records: then the one before counts."""
-        if not all(_complete(log) for log in logs.values()):
-            return
+    def save(self) -> None:
+        """A checkpoint of where all stood after the last round that is complete, with its records."""
         begin = time.monotonic()
-        waiting = [log for log in logs.values() if log.current is None and not log.states]
-        for log in waiting:  # a checkpoint finds a state in all of them
-            log.current = log.simulations[0].init()
+        logs = {name: mark.log() for name, mark in self._marks.items()}
         try:
             self._begin(next(iter(logs.values())).simulations[0])
             save_checkpoint(self.path, sum((log.current or log.states[-1]).round for log in logs.values()), logs)
+            self.has_checkpoints = True
         except OSError as error:
             logging.getLogger("airfl").warning("no checkpoint of the run in `%s`: %s", self._folder, error)
-        finally:
-            for log in waiting:
-                log.current = None
         self._saved_at = time.monotonic()
         self._wait = max(self._every, SHARE * (self._saved_at - begin))
 
     def conclude(self, logs: Mapping[str, Log]) -> None:
-        """All rounds are done: if there are checkpoints, one more, so that a save that fails costs nothing."""
-        if self.has_begun:
-            self.save(logs)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there is something to resume."""
-        return self._begun is not None
+        """All rounds are done: if there are checkpoints, one more, so that a save that fails costs little."""
+        self._marks = {name: _Mark.of(log) for name, log in logs.items()}
+        if self.has_checkpoints:
+            self.save()
 
     def provenance(self) -> dict[str, Any]:
         """What a resumed run adds to its provenance."""
-        return {} if self._begun is None else {"begun_with": self._begun.code}
+        return {} if self._resumed is None else {"begun_with": self._resumed.code}
 
     def forget(self) -> None:
         """The run is over and saved."""
@@ -184,8 +180,28 @@ class Keeper:
         self._begun = begun
 
 
-def _complete(log: Log) -> bool:
-    """Whether every round of the state has its records."""
-    if log.current is None:
-        return True
-    return len(log.records) == len(log.current.ledgers) * log.current.round
+@dataclass(frozen=True)
+class _Mark:
+    """Where a log stood: its records are only ever added to, so their number is enough."""
+
+    of_log: Log
+    current: State | None
+    states: tuple[State, ...]
+    records: int
+    status: Status
+    message: str
+    seconds: float
+
+    @staticmethod
+    def of(log: Log) -> _Mark:
+        return _Mark(log, log.current, tuple(log.states), len(log.records), log.status, log.message, log.seconds)
+
+    def log(self) -> Log:
+        """The log as it was; one that has not begun gets its first state, which a checkpoint must find."""
+        found = Log(self.of_log.simulations)
+        found.current, found.states = self.current, list(self.states)
+        found.records = self.of_log.records[: self.records]
+        found.status, found.message, found.seconds = self.status, self.message, self.seconds
+        if found.current is None and not found.states:
+            found.current = found.simulations[0].init()
+        return found
