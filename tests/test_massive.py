@@ -18,7 +18,9 @@ from airfl.channel import open_link
 from airfl.linkplan.accuracy import Measured, shipped
 from airfl.planning import plan_rounds
 from airfl.report.demo import run_demo
+from airfl.report.page import rewrite_report
 from airfl.report.progress import DemoProgress
+from airfl.runs import load
 from airfl.runs.reproduce import read_rows
 from airfl.schemes import SCHEMES
 from airfl.transceiver.ascent import ascent
@@ -91,6 +93,8 @@ def test_demo_on_a_small_scale(tmp_path):
     json.dumps(demo.summary, allow_nan=False)
     for row in demo.few.summary["schemes"]["airfl-dp"], demo.many.summary["schemes"]["airfl-dp"]:
         assert row["epsilon"]["gaussian"] <= 1.0
+    demo.page.unlink()
+    assert rewrite_report(load(tmp_path), tmp_path).read_text() == page  # the story is kept with the run
 
 
 def test_results_of_other_models_are_kept(tmp_path):

@@ -44,6 +44,7 @@ def test_files_of_a_run(result, tmp_path):
         "summary.json",
         "provenance.json",
         "model.safetensors",
+        "manifest.json",
     }
     table = pq.read_table(tmp_path / "rounds.parquet")
     assert table.num_rows == 4 * 2 * 4

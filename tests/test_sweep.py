@@ -328,7 +328,7 @@ def test_another_study_or_a_second_sweep_is_refused(whole, tmp_path):
         run(STUDY, whole)
     with pytest.raises(InputError, match=r"another study.*rounds"):
         run({**STUDY, "set": {**STUDY["set"], "system.rounds": 7}}, whole, resume=True)
-    with runs.locked(whole), pytest.raises(InputError, match="another sweep"):
+    with runs.locked(whole), pytest.raises(InputError, match="another airfl is at work"):
         run(STUDY, whole, resume=True)
     plan = json.loads((whole / "plan.json").read_text())
     (tmp_path / "old").mkdir()

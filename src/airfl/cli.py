@@ -7,9 +7,13 @@ import sys
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from airfl.config import Config
+    from airfl.runs import Interrupts, Keeper
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 130
 
@@ -56,7 +60,9 @@ def _exit_code(error: Exception) -> int | None:
 
 @app.command()
 def run(
-    source: Annotated[str, typer.Argument(metavar="PRESET|FILE", help="A preset's name or a TOML file.")],
+    source: Annotated[
+        str | None, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file; or give --resume.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
     ] = None,
@@ -70,18 +76,19 @@ def run(
     precision: Annotated[str | None, typer.Option(help="auto, float32, tf32 or bf16.")] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="No compiled GPU kernels: start sooner.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+    resume: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Go on with the run that was interrupted in this folder.")
+    ] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Resume with other code or on another device too.")] = False,
+    checkpoint_seconds: Annotated[float, typer.Option(help="A checkpoint after so many seconds.")] = 60.0,
     track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Train, account and report: every scheme of a preset or file."""
     from airfl import config as configuration
-    from airfl import report, runs
-    from airfl.errors import DivergedError
-    from airfl.privacy import BudgetError
-    from airfl.report.console import print_result
-    from airfl.report.progress import RunProgress
+    from airfl import runs
+    from airfl.errors import InputError
 
-    overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
     flags = {
         "scheme.names": scheme,
         "system.trials": trials,
@@ -90,13 +97,49 @@ def run(
         "engine.precision": precision,
         "engine.compile": False if no_compile else None,
     }
-    overrides.update({key: value for key, value in flags.items() if value is not None})
-    config = configuration.read(source, overrides)
-    folder = runs.prepare_folder(out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}", force)
+    flags = {key: value for key, value in flags.items() if value is not None}
+    if (source is None) == (resume is None):
+        raise InputError("give a preset or file to run, or --resume DIR to go on with a run; one of the two")
+    if not checkpoint_seconds >= 0:
+        raise InputError(f"--checkpoint-seconds must be at least 0; got {checkpoint_seconds:g}")
+    if resume is not None:
+        if settings or flags or out is not None or force:
+            raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
+        with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
+            keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
+            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json)
+        return
+    if anyway:
+        raise InputError("--anyway goes with --resume")
+    overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
+    config = configuration.read(source or "", {**overrides, **flags})
+    target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
+        keeper = runs.Keeper(folder, checkpoint_seconds)
+        _train_and_report(config, folder, keeper, interrupts, track, as_json)
+
+
+def _train_and_report(
+    config: Config, folder: Path, keeper: Keeper, interrupts: Interrupts, track: list[str] | None, as_json: bool
+) -> None:
+    """The run itself, in a folder that is held."""
+    from airfl import report, runs
+    from airfl.errors import DivergedError, InputError
+    from airfl.privacy import BudgetError
+    from airfl.report.console import print_result
+    from airfl.report.progress import RunProgress
+
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
-        result = runs.run(config, progress=heard)
-    result = runs.save(result, folder)
+        result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts)
+    try:
+        result = runs.write_run(result, folder)
+    except (OSError, InputError) as error:
+        if not keeper.has_checkpoints:
+            raise
+        _fail(f"{error}; mend that, then go on from the last checkpoint: airfl run --resume {folder}", EXIT_FAILED)
+    if all(entry.status != "interrupted" for entry in result.schemes.values()):
+        keeper.forget()
     page = report.write_report(result, folder)
     if as_json:
         print(json.dumps(result.summary, allow_nan=False))
@@ -104,7 +147,8 @@ def run(
         print_result(result, page)
     for entry in result.schemes.values():
         if entry.status == "interrupted":
-            _fail(f"interrupted; what was recorded is in {folder}", EXIT_INTERRUPTED)
+            more = f"; go on with: airfl run --resume {folder}" if keeper.has_checkpoints else ""
+            _fail(f"interrupted; what was recorded is in {folder}{more}", EXIT_INTERRUPTED)
         if entry.status == "refused":
             raise BudgetError(entry.message)
         if entry.status == "diverged":
@@ -123,10 +167,10 @@ def demo(
     from airfl.report.demo import run_demo
     from airfl.report.progress import DemoProgress
 
-    folder = runs.prepare_folder(out, force)
-    with DemoProgress() as progress:
-        found = run_demo(folder, progress.of)
-    print(json.dumps(found.summary, allow_nan=False)) if as_json else print_demo(found)
+    with runs.Interrupts(), runs.claimed(out, force) as folder:
+        with DemoProgress() as progress:
+            found = run_demo(folder, progress.of)
+        print(json.dumps(found.summary, allow_nan=False)) if as_json else print_demo(found)
 
 
 @app.command()
@@ -153,7 +197,9 @@ def epsilon(
         str | None, typer.Option(help="model, models or base-station; default: each accountant's own.")
     ] = None,
     accountant: Annotated[str, typer.Option(help="A name, or all.")] = "all",
-    ledger: Annotated[str | None, typer.Option(help="ledger.json of a finished run, in place of c, v and T.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="A finished run's folder or ledger.json, in place of c, v and T.")
+    ] = None,
     scheme: Annotated[str | None, typer.Option(help="Which scheme of the ledger file; default: airfl-dp.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for a figure of ε against T (what-if only).")] = None,
     as_json: Json = False,
@@ -341,16 +387,30 @@ def status(
 
 @app.command()
 def report(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A study's folder.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A study's folder, or a run's.")],
     as_json: Json = False,
 ) -> None:
-    """The summary of a study: one row per configuration and scheme."""
+    """The summary of a study: one row per configuration and scheme. Of a run: its table, and report.html anew."""
     from airfl import runs
     from airfl.report.console import print_study
 
+    if runs.is_run(Path(folder)):
+        _report_run(Path(folder), as_json)
+        return
     plan, where = runs.find_plan(folder)
     rows = runs.summarise(plan, where)
     print(json.dumps({"rows": rows})) if as_json else print_study(plan, rows)
+
+
+def _report_run(folder: Path, as_json: bool) -> None:
+    from airfl import runs
+    from airfl.report.console import print_result
+    from airfl.report.page import rewrite_report
+
+    with runs.locked(folder):
+        result = runs.load(folder)
+        page = rewrite_report(result, folder)
+    print(json.dumps(result.summary, allow_nan=False)) if as_json else print_result(result, page)
 
 
 @app.command()
@@ -383,13 +443,13 @@ def reproduce(
     wish = reproduction.Wish(
         tuple(names or ["all"]), Path(out), scale=scale, trials=trials, threads=threads_for(count), **options
     )
-    runs.prepare_folder(out, force=True)
-    if from_results:
-        if trials is not None or scale != "full":
-            raise InputError("--from-results redraws what was committed; leave out --trials and --scale")
-        outcome = reproduction.show(wish)
-    else:
-        outcome = reproduction.reproduce(wish, runs.make_executor(executor, count, address, device))
+    if from_results and (trials is not None or scale != "full"):
+        raise InputError("--from-results redraws what was committed; leave out --trials and --scale")
+    with runs.locked(runs.prepare_folder(out, force=True)):
+        if from_results:
+            outcome = reproduction.show(wish)
+        else:
+            outcome = reproduction.reproduce(wish, runs.make_executor(executor, count, address, device))
     if outcome.interrupted:
         _fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
     print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_reproduction(outcome, wish.out)

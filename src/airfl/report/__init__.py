@@ -1,8 +1,8 @@
 """Figures, tables and the page that a person reads."""
 
-from airfl.report.figures import draw_figures
+from airfl.report.figures import render_figures
 from airfl.report.page import write_report
 from airfl.report.words import headline
 from airfl.wording import epsilon_text
 
-__all__ = ["draw_figures", "epsilon_text", "headline", "write_report"]
+__all__ = ["epsilon_text", "headline", "render_figures", "write_report"]

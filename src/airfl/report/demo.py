@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from airfl.config import Config, preset
 from airfl.report.page import Story, write_report
 from airfl.report.perk_figure import draw_accuracy_against_epsilon
-from airfl.runs import Progress, Result, run, save
+from airfl.runs import Progress, Result, run, write_run
+from airfl.runs.manifest import PERK, STORY
 from airfl.schemes import SCHEMES
 from airfl.wording import epsilon_text, percent
 
@@ -64,7 +67,10 @@ def run_demo(
     def result(devices: int, changes: Mapping[str, Any]) -> Result:
         fleet = {"system.num_devices": devices, "learning.samples_per_device": fleets[devices]}
         config = start.replace({**fleet, **changes})
-        return run(config, progress=progress(f"{devices:,} devices", config))
+        found = run(config, progress=progress(f"{devices:,} devices", config))
+        if any(entry.status == "interrupted" for entry in found.schemes.values()):
+            raise KeyboardInterrupt
+        return found
 
     many = result(most, {})
     few = result(least, {"scheme.names": list(FEW_SCHEMES)})
@@ -81,10 +87,12 @@ def run_demo(
                 rows.append(_row(devices, epsilon, found, "airfl-dp"))
     rows.append(_row(middle, math.inf, result(middle, {"scheme.names": ["fedavg-clip"]}), "fedavg-clip"))
     rows.sort(key=lambda row: (row["devices"], row["epsilon"]))
-    draw_accuracy_against_epsilon(rows, folder / "figures", "perk", "The same images, the same ε, more devices")
-    many = save(many, folder)
-    page = write_report(many, folder, _story(rows, few, folder))
-    return Demo(many, few, tuple(rows), page)
+    with tempfile.TemporaryDirectory() as drawn:
+        draw_accuracy_against_epsilon(rows, Path(drawn), "perk", "The same images, the same ε, more devices")
+        pictures = {name: (Path(drawn) / Path(name).name).read_bytes() for name in PERK}
+    story = _story(rows, few, pictures[PERK[0]])
+    many = write_run(many, folder, {**pictures, STORY: json.dumps(asdict(story)).encode()})
+    return Demo(many, few, tuple(rows), write_report(many, folder, story))
 
 
 def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str, Any]:
@@ -92,9 +100,8 @@ def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str,
     return {"devices": devices, "epsilon": epsilon, "accuracy_mean": entry["accuracy_mean"], "trials": entry["trials"]}
 
 
-def _story(rows: list[dict[str, Any]], few: Result, folder: Path) -> Story:
+def _story(rows: list[dict[str, Any]], few: Result, picture: bytes) -> Story:
     found = {(row["devices"], row["epsilon"]): row["accuracy_mean"] for row in rows}
-    picture = base64.b64encode((folder / "figures" / "perk.png").read_bytes()).decode()
     costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in sorted({row["devices"] for row in rows})}
     least, middle, most = costs
     table = [
@@ -113,7 +120,7 @@ def _story(rows: list[dict[str, Any]], few: Result, folder: Path) -> Story:
             "The noise that hides one device does not depend on how many there are, and the sum of their updates grows "
             "with every one.",
         ),
-        picture,
+        base64.b64encode(picture).decode(),
         "Test accuracy against ε. The points at the right are without noise.",
         f"The four schemes with {least:,} devices, at the same ε",
         table,

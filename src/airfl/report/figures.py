@@ -52,9 +52,8 @@ RC: dict[Any, Any] = {
 Draw = Callable[[Axes, Result], bool]
 
 
-def draw_figures(result: Result, folder: Path) -> dict[str, bytes]:
-    """Draw every figure that the run has data for into ``folder``; returns the PNG bytes by name."""
-    folder.mkdir(parents=True, exist_ok=True)
+def render_figures(result: Result) -> dict[str, bytes]:
+    """Every figure that the run has data for, as NAME.png and NAME.pdf."""
     drawn: dict[str, bytes] = {}
     for name, draw in FIGURES.items():
         with mpl.rc_context(RC):
@@ -62,13 +61,8 @@ def draw_figures(result: Result, folder: Path) -> dict[str, bytes]:
             FigureCanvasAgg(figure)
             axes = figure.add_subplot()
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            if not draw(axes, result):
-                for kind in ("png", "pdf"):  # an older run's figure in the same folder must not pass for this one's
-                    (folder / f"{name}.{kind}").unlink(missing_ok=True)
-                continue
-            drawn[name] = _rendered(figure, "png")
-            write_bytes(folder / f"{name}.png", drawn[name])
-            write_bytes(folder / f"{name}.pdf", _rendered(figure, "pdf"))
+            if draw(axes, result):
+                drawn |= {f"{name}.{kind}": _rendered(figure, kind) for kind in ("png", "pdf")}
     return drawn
 
 

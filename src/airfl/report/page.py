@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
-from airfl.report.figures import draw_figures
+from airfl.report.figures import render_figures
 from airfl.report.words import data_text, headline, private_scheme
 from airfl.runs import Result
-from airfl.runs.store import write_text
+from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
 from airfl.schemes import SCHEMES
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent
 
@@ -46,7 +48,8 @@ class Story:
 
 def write_report(result: Result, folder: Path, story: Story | None = None) -> Path:
     """Draw the figures and write report.html, which needs no other file; returns its path."""
-    figures = draw_figures(result, folder / "figures")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = render_figures(result)
     environment = Environment(loader=PackageLoader("airfl.report", "."), autoescape=True, undefined=StrictUndefined)
     page = environment.get_template("page.html.j2").render(
         story=story,
@@ -57,16 +60,28 @@ def write_report(result: Result, folder: Path, story: Story | None = None) -> Pa
         schemes=[_row(name, entry) for name, entry in result.summary["schemes"].items()],
         promises=_promises(result),
         figures=[
-            {"name": name, "caption": CAPTIONS[name], "data": base64.b64encode(data).decode()}
-            for name, data in figures.items()
+            {"name": name, "caption": caption, "data": base64.b64encode(drawn[f"{name}.png"]).decode()}
+            for name, caption in CAPTIONS.items()
+            if f"{name}.png" in drawn
         ],
         delta=number(result.config.privacy.delta),
         neighbours=NEIGHBOUR_WORDS[result.config.neighbours],
         toml=result.config.to_toml(),
         provenance=result.provenance,
     )
-    write_text(folder / "report.html", page)
-    return folder / "report.html"
+    files = {PAGE: page.encode(), **{f"figures/{name}": data for name, data in drawn.items()}}
+    put(folder, files, drops=(PAGE, *FIGURES))
+    return folder / PAGE
+
+
+def rewrite_report(result: Result, folder: Path) -> Path:
+    """``write_report`` for a run that lies in its folder, with the story that it was written with."""
+    manifest = read_manifest(folder)
+    if manifest is None and (folder / PERK[0]).exists():
+        raise InputError(f"`{folder}` is a demo of an older version, whose page cannot be made from its folder alone")
+    found = {} if manifest is None else check_contents(folder, manifest, [STORY])
+    story = Story(**json.loads(found[STORY])) if found else None
+    return write_report(result, folder, story)
 
 
 def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:

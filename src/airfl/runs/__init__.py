@@ -5,16 +5,22 @@ from airfl.runs.combiners import CombinerStudy, compare_combiners
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.runs.execute import Progress, pick_device, run
 from airfl.runs.executors import make_executor
+from airfl.runs.lock import locked
+from airfl.runs.manifest import is_run
 from airfl.runs.result import Result, SchemeResult
-from airfl.runs.store import load, prepare_folder, read_ledgers, save
-from airfl.runs.sweep import Standing, find_plan, locked, open_folder, standing_of, start_or_resume, summarise
+from airfl.runs.signals import Interrupts
+from airfl.runs.store import load, prepare_folder, read_ledgers, save, write_run
+from airfl.runs.sweep import Standing, find_plan, open_folder, standing_of, start_or_resume, summarise
 from airfl.runs.sweep import sweep as run_sweep
 from airfl.runs.tracking import Tracked, make_trackers
+from airfl.runs.unfinished import Keeper, claimed, resumed
 
 __all__ = [
     "Audit",
     "CombinerStudy",
     "Curve",
+    "Interrupts",
+    "Keeper",
     "Progress",
     "Result",
     "SchemeResult",
@@ -23,8 +29,10 @@ __all__ = [
     "audit_linear",
     "audit_one_run",
     "audit_run",
+    "claimed",
     "compare_combiners",
     "find_plan",
+    "is_run",
     "load",
     "locked",
     "make_executor",
@@ -34,10 +42,12 @@ __all__ = [
     "prepare_folder",
     "privacy_curves",
     "read_ledgers",
+    "resumed",
     "run",
     "run_sweep",
     "save",
     "standing_of",
     "start_or_resume",
     "summarise",
+    "write_run",
 ]

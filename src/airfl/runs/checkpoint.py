@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from safetensors.torch import load, save
 
 from airfl.bookkeeping import RoundRecord
 from airfl.privacy import Ledger, PrivacyError
+from airfl.runs.manifest import TEMPORARY
 from airfl.runs.store import write_bytes
 from airfl.runs.together import Log
 from airfl.simulate import Simulation, State
@@ -42,14 +44,28 @@ def save_checkpoint(folder: Path, step: int, logs: Mapping[str, Log]) -> None:
     write_bytes(stem.with_suffix(".safetensors"), models)
     head = {"format": FORMAT, "sha256": _digest(body.encode())}
     write_bytes(stem.with_suffix(".json"), (json.dumps(head) + "\n" + body).encode())
-    for old in sorted(folder.glob("*.json"))[:-KEEP]:
+    for old in checkpoints_in(folder)[:-KEEP]:
         old.unlink(missing_ok=True)
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The JSON files of the checkpoints that are there, oldest first."""
+    return sorted((path for path in folder.glob("*.json") if path.stem.isdigit()), key=lambda path: int(path.stem))
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """Remove all checkpoints, and their folder if nothing else is in it."""
+    for path in (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob(f"{TEMPORARY}*")):
+        if path.stem.isdigit() or path.name.startswith(TEMPORARY):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def restore(folder: Path, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
     """Logs as the newest sound checkpoint has them, fresh ones where there is none; damaged ones are named."""
-    for path in sorted(folder.glob("*.json"), reverse=True):
+    for path in reversed(checkpoints_in(folder)):
         try:
             return _read(path, simulations)
         except (CheckpointError, PrivacyError, OSError, KeyError, TypeError, ValueError) as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
+from itertools import groupby
 from typing import Any, Protocol
 
 import torch
@@ -20,9 +19,11 @@ from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
 from airfl.runs.result import Result
+from airfl.runs.sameness import code_identity
+from airfl.runs.signals import Interrupts
 from airfl.runs.together import Log, groups_of, run_together
+from airfl.runs.unfinished import Keeper
 from airfl.simulate import Simulation, open_simulation
-from airfl.version import __version__
 
 
 class Progress(Protocol):
@@ -49,47 +50,58 @@ def pick_device(wanted: str) -> torch.device:
         raise InputError(f"no device named `{wanted}`; known: auto, cpu, cuda") from None
 
 
-def run(config: Config, *, progress: Progress | None = None, trials_per_batch: int | None = None) -> Result:
-    """Run every scheme of the configuration and return the result; nothing is written.
+def run(
+    config: Config,
+    *,
+    progress: Progress | None = None,
+    trials_per_batch: int | None = None,
+    keeper: Keeper | None = None,
+    interrupts: Interrupts | None = None,
+) -> Result:
+    """Run every scheme of the configuration and return the result; only a keeper writes anything.
 
     Args:
         progress: hears about every round.
         trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
+        keeper: keeps checkpoints, and has those to go on from; all trials are simulated together then.
+        interrupts: settled when training is over, so that the result is not lost to one that comes late.
 
     An interruption (Ctrl-C) or a divergence ends the run early: the result holds what was recorded, its status says so.
     """
     device = pick_device(config.engine.device)
-    trials = range(config.system.trials)
-    size = len(trials) if trials_per_batch is None else trials_per_batch
-    if size < 1:
-        raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
-    batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
-    samples = load_samples(config, device)
-    tasks = [open_task(config, batch, samples) for batch in batches]
-    # Every scheme is joined before the first round is trained, so that bad input costs no training time.
-    links = [open_link(config, batch) for batch in batches]
-    simulations: dict[str, list[Simulation]] = {
-        name: [open_simulation(config, name, task, link) for task, link in zip(tasks, links, strict=True)]
-        for name in config.scheme.names
-    }
+    simulations = _open(config, device, trials_per_batch)
+    batches = len(simulations[config.scheme.names[0]])
+    if keeper is not None and batches > 1:
+        raise InputError("checkpoints go with all trials together; leave out `trials_per_batch`")
     logs = {name: Log(group) for name, group in simulations.items()}
+    if keeper is not None:
+        logs = keeper.restore({name: group[0] for name, group in simulations.items()})
     begin = time.perf_counter()
     if progress:
-        for name in logs:
-            progress.start(name, config.system.rounds * len(batches))
-    for number in range(len(batches)):
-        current = {name: group[number] for name, group in simulations.items() if logs[name].status == "done"}
+        _tell(progress, logs, config.system.rounds * batches)
+    try:
         try:
-            for group in groups_of(current):
-                run_together(group, logs, progress.round if progress else None)
-        except KeyboardInterrupt:
-            for log in logs.values():
-                log.interrupt()
-            break
+            for number in range(batches):
+                _train({name: group[number] for name, group in simulations.items()}, logs, progress, keeper, interrupts)
+            if keeper is not None:
+                keeper.conclude(logs)
+        finally:
+            if interrupts is not None:
+                interrupts.settle()
+    except KeyboardInterrupt:
+        if keeper is not None:
+            keeper.save()
+        for log in logs.values():
+            log.interrupt()
+    result = _result(config, device, logs, begin)
+    return result if keeper is None else replace(result, provenance={**result.provenance, **keeper.provenance()})
+
+
+def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin: float) -> Result:
     schemes = {name: log.result() for name, log in logs.items()}
-    first = simulations[config.scheme.names[0]][0]
+    first = logs[config.scheme.names[0]].simulations[0]
     # Schemes that fix their own accountant do not speak for the run, unless there are no others.
-    plans = [group[0].plan for group in simulations.values()]
+    plans = [log.simulations[0].plan for log in logs.values()]
     plans.sort(key=lambda plan: (plan.scheme.accountant is not None, not plan.scheme.keeps_budget))
     provenance = provenance_of(device, first)
     starts = [log.first_round for log in logs.values() if log.first_round is not None]
@@ -97,24 +109,57 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
 
 
-@cache
-def source_sha256() -> str:
-    """Which code this is, whatever its version says: a hash over the package's Python files, 12 digits."""
-    root = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
+def _open(config: Config, device: torch.device, trials_per_batch: int | None) -> dict[str, list[Simulation]]:
+    """Join every scheme before the first round is trained, so that bad input costs no training time."""
+    trials = range(config.system.trials)
+    size = len(trials) if trials_per_batch is None else trials_per_batch
+    if size < 1:
+        raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
+    batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
+    samples = load_samples(config, device)
+    tasks = [open_task(config, batch, samples) for batch in batches]
+    links = [open_link(config, batch) for batch in batches]
+    return {
+        name: [open_simulation(config, name, task, link) for task, link in zip(tasks, links, strict=True)]
+        for name in config.scheme.names
+    }
+
+
+def _train(
+    simulations: Mapping[str, Simulation],
+    logs: Mapping[str, Log],
+    progress: Progress | None,
+    keeper: Keeper | None,
+    interrupts: Interrupts | None,
+) -> None:
+    """What is left of one batch of trials."""
+
+    def after_round() -> None:
+        if keeper is not None:
+            keeper.after_round(logs)
+        if interrupts is not None and interrupts.asked:  # an exception inside a destructor is lost
+            raise KeyboardInterrupt
+
+    over = {name for name, log in logs.items() if log.status != "done" or len(log.states) == len(log.simulations)}
+    for group in groups_of({name: simulation for name, simulation in simulations.items() if name not in over}):
+        run_together(group, logs, progress.round if progress else None, after_round)
+
+
+def _tell(progress: Progress, logs: Mapping[str, Log], rounds: int) -> None:
+    """What is to come, and what earlier sittings have done of it."""
+    for name in logs:
+        progress.start(name, rounds)
+    for name, log in logs.items():
+        for _, records in groupby(log.records, key=lambda record: record.round):
+            progress.round(name, tuple(records))
 
 
 def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any]:
     """What a result was computed with."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
-        "airfl": __version__,
-        "source": source_sha256(),
+        **code_identity(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,

@@ -1,4 +1,4 @@
-"""A run as a folder: resolved config, rounds, ledgers, summary, models."""
+"""A run as a folder: resolved config, rounds, ledgers, summary, models, and the manifest that vouches for them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +15,38 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load as load_models
+from safetensors.torch import save as save_models
 
 from airfl.bookkeeping import RoundRecord
 from airfl.config import from_toml
 from airfl.errors import InputError
 from airfl.privacy import Ledger, PrivacyError
+from airfl.runs.lock import LOCK, locked
+from airfl.runs.manifest import (
+    DATA,
+    MANIFEST,
+    TEMPORARY,
+    check_contents,
+    is_run,
+    is_sealed,
+    put,
+    read_manifest,
+    sealed,
+)
 from airfl.runs.result import Result, SchemeResult
 from airfl.transceiver import Perk
 
-LEDGER_FORMAT = "airfl-ledgers/2"
+LEDGER_FORMAT = "airfl-ledgers/3"
+#: Before a checksum covered all of the file.
+OLD_LEDGER_FORMAT = "airfl-ledgers/2"
+#: What reading a damaged file of an older version may end in.
+DAMAGE: tuple[type[Exception], ...] = (
+    *(OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError, OverflowError),
+    *(PrivacyError, SafetensorError, pa.ArrowException),
+)
+log = logging.getLogger("airfl")
 
 
 def prepare_folder(out: str | Path, force: bool = False) -> Path:
@@ -32,7 +55,7 @@ def prepare_folder(out: str | Path, force: bool = False) -> Path:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"the output `{out}` is a file; name a folder")
     try:
-        if folder.is_dir() and any(folder.iterdir()) and not force:
+        if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not force:
             raise InputError(
                 f"the output folder `{out}` is not empty; name another one or add --force to write into it"
             )
@@ -49,59 +72,93 @@ def prepare_folder(out: str | Path, force: bool = False) -> Path:
 
 
 def save(result: Result, out: str | Path) -> Result:
-    """Write a result; each file appears whole or not at all. Returns the result with ``out`` set."""
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    result = dataclasses.replace(result, out=str(out))
-    write_text(folder / "config.toml", result.config.to_toml())
+    """Write a result, all of it or nothing. Returns the result with ``out`` set."""
+    with locked(out):
+        return write_run(result, Path(out))
+
+
+def write_run(result: Result, folder: Path, more: Mapping[str, bytes] | None = None) -> Result:
+    """``save``, for who holds the folder already.
+
+    Args:
+        more: files beside those of every run.
+    """
+    result = dataclasses.replace(result, out=str(folder))
     table = pa.Table.from_pylist(result.rounds, schema=pa.schema(record_schema()))
-    write_atomically(folder / "rounds.parquet", lambda path: pq.write_table(table, path))
+    rounds = pa.BufferOutputStream()
+    pq.write_table(table, rounds)
     ledgers = {
         "format": LEDGER_FORMAT,
         "delta": result.config.privacy.delta,
         "neighbours": result.config.neighbours,
         "schemes": {name: [l.to_mapping() for l in s.ledgers] for name, s in result.schemes.items()},  # noqa: E741
     }
-    write_text(folder / "ledger.json", json.dumps(ledgers, indent=1, allow_nan=False))
     models = {name: s.models for name, s in result.schemes.items() if s.models is not None}
-    if models:
-        write_atomically(folder / "model.safetensors", lambda path: save_file(models, path))
-    else:  # an older run's model in the same folder must not pass for this one's
-        (folder / "model.safetensors").unlink(missing_ok=True)
-    write_text(folder / "provenance.json", json.dumps(result.provenance, indent=1))
-    write_text(folder / "summary.json", json.dumps(result.summary, indent=1, allow_nan=False))
+    files = {
+        "config.toml": result.config.to_toml().encode(),
+        "rounds.parquet": rounds.getvalue().to_pybytes(),
+        "ledger.json": json.dumps(sealed(ledgers), indent=1, allow_nan=False).encode(),
+        "provenance.json": json.dumps(result.provenance, indent=1).encode(),
+        "summary.json": json.dumps(result.summary, indent=1, allow_nan=False).encode(),
+        **({"model.safetensors": save_models(models)} if models else {}),
+        **(more or {}),
+    }
+    put(folder, files)
     return result
 
 
 def load(out: str | Path) -> Result:
-    """Bring a finished run back."""
-    folder = Path(out)
+    """Bring a finished run back, if it is what was written."""
+    files = _contents(Path(out))
     try:
-        config = from_toml((folder / "config.toml").read_text(encoding="utf-8"))
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        provenance = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-        ledgers = read_ledgers(folder / "ledger.json").schemes
-        rows = pq.read_table(folder / "rounds.parquet").to_pylist()
-        model_file = folder / "model.safetensors"
-        models = load_file(model_file) if model_file.is_file() else {}
-    except (OSError, json.JSONDecodeError, pa.ArrowInvalid) as error:
+        config = from_toml(files["config.toml"].decode())
+        summary = json.loads(files["summary.json"])
+        provenance = json.loads(files["provenance.json"])
+        ledgers = _parse_ledgers(files["ledger.json"], Path(out) / "ledger.json").schemes
+        rows = pq.read_table(pa.BufferReader(files["rounds.parquet"])).to_pylist()
+        models = load_models(files["model.safetensors"]) if "model.safetensors" in files else {}
+        schemes = {
+            name: SchemeResult(
+                records=tuple(RoundRecord(**row) for row in rows if row["scheme"] == name),
+                ledgers=tuple(ledgers[name]),
+                models=models.get(name),
+                never_heard=tuple(entry["never_heard"]),
+                perks=tuple(Perk(**item) for item in entry["perk"]),
+                status=entry["status"],
+                message=entry["message"],
+                seconds=entry["seconds"],
+                accountant=entry["accountant"],
+                observer=entry["observer"],
+            )
+            for name, entry in summary["schemes"].items()
+        }
+        return Result(config, summary["dim"], schemes, provenance, summary["budget_accountant"], str(out))
+    except KeyError as error:
+        raise InputError(f"`{out}` is not a finished run: it lacks {error}") from None
+    except DAMAGE as error:
         raise InputError(f"`{out}` is not a finished run: {error}") from None
-    schemes = {
-        name: SchemeResult(
-            records=tuple(RoundRecord(**row) for row in rows if row["scheme"] == name),
-            ledgers=tuple(ledgers[name]),
-            models=models.get(name),
-            never_heard=tuple(entry["never_heard"]),
-            perks=tuple(Perk(**item) for item in entry["perk"]),
-            status=entry["status"],
-            message=entry["message"],
-            seconds=entry["seconds"],
-            accountant=entry["accountant"],
-            observer=entry["observer"],
-        )
-        for name, entry in summary["schemes"].items()
-    }
-    return Result(config, summary["dim"], schemes, provenance, summary["budget_accountant"], str(out))
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """The files of a run: as the manifest has them, or as they lie there if an older version wrote them."""
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        found = check_contents(folder, manifest, DATA)
+        for name in [name for name in (*manifest.files, *manifest.pending) if name not in DATA]:
+            try:
+                check_contents(folder, manifest, [name])
+            except InputError:
+                log.warning(
+                    "`%s` is missing or not what was written; `airfl report %s` writes it anew", folder / name, folder
+                )
+        return found
+    if not is_run(folder):
+        raise InputError(f"`{folder}` is not a finished run: it has no {MANIFEST}; name the folder of a run")
+    log.warning("`%s` has no manifest: an older version wrote it, and damage to its files may not show", folder)
+    try:
+        return {name: (folder / name).read_bytes() for name in DATA if (folder / name).is_file()}
+    except OSError as error:
+        raise InputError(f"`{folder}` is not a finished run: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,20 +178,45 @@ class LedgerFile:
 
 
 def read_ledgers(path: str | Path) -> LedgerFile:
-    """Read ledger.json of a run."""
+    """Read the ledgers of a run: from its folder, or from its ledger.json alone."""
+    file = Path(path)
+    if file.is_dir():
+        found = _contents(file)
+        if "ledger.json" not in found:
+            raise InputError(f"`{path}` is not a finished run: it has no ledger.json")
+        return _parse_ledgers(found["ledger.json"], file / "ledger.json")
     try:
-        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))  # infinities are refused event by event
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        data = file.read_bytes()
+    except OSError as error:
         raise InputError(f"ledger `{path}` cannot be read: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != LEDGER_FORMAT:
+    ledgers = _parse_ledgers(data, file)
+    if file.name == "ledger.json" and (manifest := read_manifest(file.parent)) is not None:
+        check_contents(file.parent, manifest, [file.name])
+    return ledgers
+
+
+def _parse_ledgers(text: bytes, path: Path) -> LedgerFile:
+    try:
+        data: Any = json.loads(text.decode())  # infinities are refused event by event
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
+    kind = data.get("format") if isinstance(data, dict) else None
+    if kind not in (LEDGER_FORMAT, OLD_LEDGER_FORMAT):
         raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")
     try:
         groups = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
-        return LedgerFile(float(data["delta"]), str(data["neighbours"]), groups)
+        found = LedgerFile(float(data["delta"]), str(data["neighbours"]), groups)
     except PrivacyError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"ledger `{path}` is not complete: {error!r}") from None
+    if kind == OLD_LEDGER_FORMAT and "sha256" not in data:
+        log.warning("`%s` is of an older version: no checksum covers its δ, its neighbours and its trials", path)
+    elif kind != LEDGER_FORMAT or not is_sealed(data):
+        raise InputError(
+            f"ledger `{path}` was changed after it was written: its checksum differs; use the original file"
+        )
+    return found
 
 
 def write_text(path: Path, text: str) -> None:
@@ -184,7 +266,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_atomically(path: Path, write: Callable[[str], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.", suffix=path.suffix)
     os.close(handle)
     try:
         write(temporary)
@@ -192,8 +274,10 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())  # a name must never point to bytes that are still on their way
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None  # a full disk names no file by itself
         raise
 
 

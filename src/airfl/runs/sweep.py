@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fcntl
 import json
 import signal
 import time
@@ -20,6 +19,8 @@ from scipy import stats
 from airfl.errors import InputError
 from airfl.runs.batch import Folder, part_schema
 from airfl.runs.executors import Event, Executor, Job
+from airfl.runs.lock import LOCK, is_locked, locked
+from airfl.runs.manifest import sweep_up
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker, track
@@ -105,7 +106,7 @@ def open_folder(study: Study, text: str, out: str | Path, *, resume: bool, threa
         return plan, folder
     plan = make_plan(study, threads)
     try:
-        if folder.path.is_dir() and any(item.name != ".lock" for item in folder.path.iterdir()):
+        if folder.path.is_dir() and any(item.name not in (LOCK, ".lock") for item in folder.path.iterdir()):
             raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
         folder.path.mkdir(parents=True, exist_ok=True)
         write_text(folder.path / "study.toml", text)
@@ -146,23 +147,6 @@ def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) 
         f"`{out}` was made by another study or version; name another folder, or go back to that one; the difference: "
         + "; ".join(lines[2:12])
     )
-
-
-@contextmanager
-def locked(out: str | Path) -> Iterator[None]:
-    """Only one sweep at a time may write to a folder."""
-    path = Path(out)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        handle = (path / ".lock").open("w")
-    except OSError as error:
-        raise InputError(f"the folder `{out}` is not writable: {error}") from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another sweep is at work in `{out}`; wait for it or name another folder") from None
-        yield
 
 
 @contextmanager
@@ -255,15 +239,15 @@ def _sweep_up(plan: Plan, folder: Folder) -> None:
     """Signs of life and half-written files of a sweep that was killed."""
     for batch in plan.batches:
         folder.pulse(batch).unlink(missing_ok=True)
-    for half in (*folder.path.glob(".*.*"), *(folder.path / "parts").glob(".*")):
-        half.unlink(missing_ok=True)
+    for place in (folder.path, folder.path / "parts"):
+        sweep_up(place)
 
 
 def standing_of(out: str | Path) -> Standing:
     """Where a study stands, from its folder alone."""
     plan, folder = find_plan(out)
     standing = Standing(plan)
-    at_work = _is_locked(folder)
+    at_work = is_locked(folder.path)
     for batch in plan.batches:
         receipt = _receipt(folder, batch)
         if receipt is not None:
@@ -285,17 +269,6 @@ def _receipt(folder: Folder, batch: Batch) -> dict[str, Any] | None:
 def receipts_of(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
     """The receipts that are there, in the plan's order."""
     return [receipt for batch in plan.batches if (receipt := _receipt(folder, batch)) is not None]
-
-
-def _is_locked(folder: Folder) -> bool:
-    try:
-        with (folder.path / ".lock").open("r") as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def _pulse(folder: Folder, batch: Batch, event: Event) -> None:

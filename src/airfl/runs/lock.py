@@ -1,0 +1,70 @@
+"""One writer per folder: whoever runs, sweeps, reproduces or reports holds its lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from airfl.errors import InputError
+
+LOCK = ".airfl.lock"
+
+
+@contextmanager
+def locked(out: str | Path) -> Iterator[None]:
+    """Hold a folder, which is made if need be; nothing of the lock is left behind, nor a folder that stayed empty."""
+    folder = Path(out)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise _busy(out) from None
+    except OSError as error:
+        _remove_empty(made)
+        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+    try:
+        yield
+    finally:
+        _let_go(lock, folder)
+        _remove_empty(made)
+
+
+def require_free(out: str | Path) -> None:
+    """Refuse a folder in which somebody is at work."""
+    if is_locked(Path(out)):
+        raise _busy(out)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether somebody is at work in a folder."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except OSError:  # held (a time-out is one of these), or made by somebody whose files we may not open
+        return True
+    _let_go(lock, folder)
+    return False
+
+
+def _busy(out: str | Path) -> InputError:
+    return InputError(f"another airfl is at work in `{out}`; wait for it or name another folder")
+
+
+def _let_go(lock: FileLock, folder: Path) -> None:
+    """Remove the file while it is held: who opened it before and locks it after finds it without a name, and waits."""
+    with suppress(OSError):  # some systems remove no open file: then it stays, unlocked
+        (folder / LOCK).unlink(missing_ok=True)
+    lock.release()
+
+
+def _remove_empty(made: list[Path]) -> None:
+    with suppress(OSError):
+        for path in made:
+            path.rmdir()
