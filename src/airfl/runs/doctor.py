@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from airfl.devices import idx
-from airfl.runs.execute import source_sha256
+from airfl.runs.sameness import source_sha256
 from airfl.version import __version__
 
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -20,9 +17,9 @@ from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
 from airfl.runs.result import Result
+from airfl.runs.sameness import code_identity
 from airfl.runs.together import Log, groups_of, run_together
 from airfl.simulate import Simulation, open_simulation
-from airfl.version import __version__
 
 
 class Progress(Protocol):
@@ -97,24 +94,12 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
 
 
-@cache
-def source_sha256() -> str:
-    """Which code this is, whatever its version says: a hash over the package's Python files, 12 digits."""
-    root = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any]:
     """What a result was computed with."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
-        "airfl": __version__,
-        "source": source_sha256(),
+        **code_identity(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,

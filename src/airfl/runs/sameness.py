@@ -1,0 +1,58 @@
+"""Which code computes: what a run or study was begun with must be what goes on with it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from airfl.errors import InputError
+from airfl.version import __version__
+
+log = logging.getLogger("airfl")
+
+
+@cache
+def source_sha256() -> str:
+    """Which code this is, whatever its version says: a hash over the package's Python files, 12 digits."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def code_identity() -> dict[str, str]:
+    """What decides the last bits of a result, beside the configuration."""
+    return {"airfl": __version__, "source": source_sha256(), "torch": str(torch.__version__)}
+
+
+def require_same_code(
+    stored: Mapping[str, Any] | None, out: str | Path, *, anyway: bool = False, now: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse to go on in ``out`` with other code than it was begun with, and show the difference.
+
+    Args:
+        stored: what was kept at the beginning; None where an older version kept nothing, which is said and let pass.
+        anyway: say it, and go on.
+        now: default: ``code_identity()``.
+    """
+    if stored is None:
+        log.warning("`%s` does not say which code it was begun with; going on as if it were this one", out)
+        return
+    now = code_identity() if now is None else now
+    changed = [key for key in sorted({*stored, *now}) if stored.get(key) != now.get(key)]
+    if not changed:
+        return
+    shown = "; ".join(f"{key}: begun with {stored.get(key)}, now {now.get(key)}" for key in changed)
+    if not anyway:
+        raise InputError(
+            f"`{out}` was begun with other code ({shown}); go back to that one, begin anew in another folder, or add "
+            "--anyway to mix the two"
+        )
+    log.warning("`%s` was begun with other code (%s); going on anyway", out, shown)
