@@ -16,6 +16,7 @@ from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
+from airfl.memory import needs_of, require_memory
 from airfl.runs.result import Result
 from airfl.runs.sameness import code_identity
 from airfl.runs.together import Log, groups_of, run_together
@@ -56,10 +57,11 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     An interruption (Ctrl-C) or a divergence ends the run early: the result holds what was recorded, its status says so.
     """
     device = pick_device(config.engine.device)
-    trials = range(config.system.trials)
-    size = len(trials) if trials_per_batch is None else trials_per_batch
+    size = config.system.trials if trials_per_batch is None else trials_per_batch
     if size < 1:
         raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
+    require_memory(needs_of(config, min(size, config.system.trials)))
+    trials = range(config.system.trials)
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]

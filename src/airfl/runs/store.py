@@ -192,8 +192,10 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())  # a name must never point to bytes that are still on their way
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk says of itself not what it had no room for
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 
