@@ -5,9 +5,10 @@ from airfl.runs.combiners import CombinerStudy, compare_combiners
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.runs.execute import Progress, pick_device, run
 from airfl.runs.executors import make_executor
+from airfl.runs.planfile import find_plan, open_folder
 from airfl.runs.result import Result, SchemeResult
 from airfl.runs.store import load, prepare_folder, read_ledgers, save
-from airfl.runs.sweep import Standing, find_plan, locked, open_folder, standing_of, start_or_resume, summarise
+from airfl.runs.sweep import Standing, locked, standing_of, start_or_resume, summarise
 from airfl.runs.sweep import sweep as run_sweep
 from airfl.runs.tracking import Tracked, make_trackers
 
