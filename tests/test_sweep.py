@@ -332,7 +332,8 @@ def test_another_study_or_a_second_sweep_is_refused(whole, tmp_path):
         run(STUDY, whole, resume=True)
     plan = json.loads((whole / "plan.json").read_text())
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "plan.json").write_text(json.dumps({**plan, "version": "0.0.1"}))
+    older = {key: plan[key] for key in ("format", "threads", "study", "base", "points")}
+    (tmp_path / "old" / "plan.json").write_text(json.dumps({**older, "version": "0.0.1"}))
     with pytest.raises(InputError, match=r"another study or version.*0\.0\.1"):
         run(STUDY, tmp_path / "old", resume=True)
     (tmp_path / "full").mkdir()

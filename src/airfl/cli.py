@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,10 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines, on the last line.")]
+NoImports = Annotated[
+    bool,
+    typer.Option("--no-imports", help="Refuse configurations that name code of their own (package.module:callable)."),
+]
 Track = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Also write for tensorboard or mlflow; may be repeated.")
 ]
@@ -38,6 +43,8 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+    except MemoryError as error:
+        _fail(f"not enough memory ({error or 'no more to be had'}); ask for fewer trials, rounds or devices", 2)
     except Exception as error:
         code = _exit_code(error)
         if code is None:
@@ -82,6 +89,7 @@ def run(
     anyway: Annotated[bool, typer.Option("--anyway", help="Resume with other code or on another device too.")] = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="A checkpoint after so many seconds.")] = 60.0,
     track: Track = None,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Train, account and report: every scheme of a preset or file."""
@@ -106,6 +114,7 @@ def run(
         if settings or flags or out is not None or force:
             raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
+            _name_imports(begun.config.learning.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
             _train_and_report(begun.config, folder, keeper, interrupts, track, as_json)
         return
@@ -113,6 +122,7 @@ def run(
         raise InputError("--anyway goes with --resume")
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
     config = configuration.read(source or "", {**overrides, **flags})
+    _name_imports(config.learning.imports, no_imports)
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
@@ -283,6 +293,7 @@ def audit(
     delta: Annotated[float | None, typer.Option(help="δ; default: the configuration's.")] = None,
     confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
     out: Annotated[str | None, typer.Option(help="Folder for a figure.")] = None,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """How much does the mechanism leak at least? Trains with and without a canary device, many times."""
@@ -307,6 +318,7 @@ def audit(
     else:
         overrides = dict(configuration.parse_override(text) for text in settings or [])
         config = configuration.read(source or "", overrides)
+        _name_imports(config.learning.imports, no_imports)
         names = [name for name in config.scheme.names if SCHEMES[name].keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions
@@ -340,6 +352,10 @@ def sweep(
     checkpoint_rounds: Annotated[int, typer.Option(help="A checkpoint after so many rounds ...")] = 10,
     checkpoint_seconds: Annotated[float, typer.Option(help="... or so many seconds.")] = 60.0,
     track: Track = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Resume also with other code or another torch than it was begun with.")
+    ] = False,
+    no_imports: NoImports = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and show, do not run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -351,6 +367,7 @@ def sweep(
     threads = threads_for(count)
     if dry_run:  # before anything heavy is loaded
         plan = make_plan(found, threads)
+        plan.require_room()
         summary = json.dumps({"cells": plan.num_cells, "batches": len(plan.batches)})
         print(summary if as_json else "\n".join(plan.describe()))
         return
@@ -360,9 +377,10 @@ def sweep(
 
     runner = runs.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
     target = out or f"studies/{found.name}"
+    trackers = runs.make_trackers(track or [], Path(target))
+    _name_imports(make_plan(found, threads).imports, no_imports)
     with runs.locked(target):
-        plan, folder = runs.open_folder(found, text, target, resume=resume, threads=threads)
-        trackers = runs.make_trackers(track or [], folder.path)
+        plan, folder = runs.open_folder(found, text, target, resume=resume, threads=threads, anyway=anyway)
         with SweepProgress() as progress:
             standing, interrupted = runs.run_sweep(plan, folder, runner, progress.hear, trackers)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)
@@ -398,8 +416,9 @@ def report(
         _report_run(Path(folder), as_json)
         return
     plan, where = runs.find_plan(folder)
-    rows = runs.summarise(plan, where)
-    print(json.dumps({"rows": rows})) if as_json else print_study(plan, rows)
+    rows, standing = runs.summarise(plan, where), runs.standing_of(folder).summary
+    counts = {key: standing[key] for key in ("cells", "done", "failed")}
+    print(json.dumps({"rows": rows, **counts})) if as_json else print_study(plan, rows, counts)
 
 
 def _report_run(folder: Path, as_json: bool) -> None:
@@ -606,6 +625,18 @@ def doctor(as_json: Json = False) -> None:
 def _workers(wish: int | None, executor: str) -> int | None:
     """Batches at a time: one on this machine if nothing is said; None leaves it to a cluster."""
     return 1 if wish is None and executor == "local" else wish
+
+
+def _name_imports(paths: Sequence[str], refuse: bool) -> None:
+    """Say which code a configuration is about to execute, or refuse to."""
+    from airfl.errors import InputError
+
+    if not paths:
+        return
+    named = ", ".join(repr(path) for path in paths)
+    if refuse:
+        raise InputError(f"the configuration names code of its own, {named}, and --no-imports refuses that")
+    print(f"airfl: this executes code that the configuration names: {named} (--no-imports refuses it)", file=sys.stderr)
 
 
 def _fail(problem: object, code: int) -> None:

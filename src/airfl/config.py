@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 import math
-import tomllib
+import struct
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -21,6 +21,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from airfl.errors import InputError
+from airfl.toml import parse_toml
 
 SchemeName = Literal[
     "fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020"
@@ -29,6 +30,8 @@ AccountantName = Literal["auto", "gaussian", "sampled", "convergent", "paper", "
 #: Schemes without a radio link, and those that ask for a privacy budget.
 IDEAL_SCHEMES = ("fedavg", "fedavg-clip")
 BUDGET_SCHEMES = ("airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020")
+#: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
+NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
 class Section(BaseModel):
@@ -129,6 +132,17 @@ class Learning(Section):
             raise ValueError("give `clip_norm` or `clip_factor`")
         if self.samples_per_device is not None and self.partition != "iid":
             raise ValueError('`samples_per_device` goes with partition = "iid"')
+        if not _is_float32(self.learning_rate):
+            raise ValueError(
+                f"`learning_rate` = {self.learning_rate:g} is zero or infinite in float32, in which models are "
+                "trained; give one between 1e-45 and 3e38"
+            )
+        moved = self.learning_rate * self.server_step
+        if moved < 1.0 and not _is_float32(moved):  # one that is too large diverges, and is reported as that
+            raise ValueError(
+                f"`learning_rate` × `server_step` = {moved:g}, by which models move, is zero in float32; "
+                "give a product of at least 1e-45"
+            )
         return self
 
     @property
@@ -140,6 +154,11 @@ class Learning(Section):
     def plain_server(self) -> bool:
         """Whether the server only steps, and releases the last model: what bounds with a hidden state count on."""
         return self.server_momentum == self.model_average == 0.0 and self.server_schedule == "constant"
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """User code that this names, ``package.module:callable``; it is executed when the run is opened."""
+        return tuple(name for name in (self.dataset, self.features, self.model) if ":" in name)
 
     def clip_norm_for(self, dim: int) -> float:
         """Return c for a model with ``dim`` parameters."""
@@ -263,7 +282,7 @@ class Engine(Section):
 class Config(Section):
     """The whole run."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$")
+    name: str = Field("run", pattern=NAME_PATTERN, max_length=200)
     system: System = System()
     learning: Learning
     channel: Channel = Channel()
@@ -360,11 +379,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
 
 def from_toml(text: str, overrides: Mapping[str, Any] | None = None) -> Config:
     """Read a configuration from TOML text and apply dotted overrides before it is validated."""
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"not valid TOML: {error}") from None
-    return from_mapping(_apply(values, overrides or {}))
+    return from_mapping(_apply(parse_toml(text), overrides or {}))
 
 
 def preset_names() -> list[str]:
@@ -405,8 +420,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise InputError(f"`--set {text}` must look like section.key=value, e.g. --set system.rounds=10")
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key, parse_toml(f"value = {value}")["value"]
+    except InputError:
         return key, value.strip()
 
 
@@ -437,6 +452,14 @@ def _apply(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
         else:
             target[key] = value
     return result
+
+
+def _is_float32(value: float) -> bool:
+    """Whether a positive number is neither zero nor infinite in float32."""
+    try:
+        return bool(struct.unpack("<f", struct.pack("<f", value))[0] != 0.0)
+    except OverflowError:
+        return False
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -27,8 +27,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
-import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +37,16 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from airfl.config import Config, SchemeName, read
+from airfl.config import NAME_PATTERN, Config, SchemeName, read
 from airfl.errors import InputError
+from airfl.memory import Need, needs_of, require_memory
+from airfl.toml import parse_toml
 from airfl.version import __version__
 
 Point = dict[str, Any]
+
+#: A configuration is validated and kept, a batch of cells is a file.
+MOST_CONFIGURATIONS, MOST_CELLS = 100_000, 1_000_000
 
 #: Keys of ``learning`` that act on what devices have trained: configurations that differ in them may train together.
 AFTER_TRAINING = (
@@ -54,7 +60,7 @@ class Study(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field("study", pattern=r"^[A-Za-z0-9._-]+$")
+    name: str = Field("study", pattern=NAME_PATTERN, max_length=200)
     base: str
     schemes: tuple[SchemeName, ...] = Field((), description="default: the base's own")
     trials: int | None = Field(None, ge=1, description="default: the base's own")
@@ -78,12 +84,14 @@ class Study(BaseModel):
         for group in self.side_by_side:
             if len({len(values) for values in group.values()}) > 1:
                 raise ValueError(f"the values of a zip must be equally many: {', '.join(group)}")
+            if not any(group.values()):
+                raise ValueError("a zip has no values; give it keys with lists, or leave it out")
         names = [
             *self.grid,
             *(key for group in self.side_by_side for key in group),
             *({k for p in self.one_by_one for k in p}),
         ]
-        twice = {name for name in names if names.count(name) > 1}
+        twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise ValueError(f"`{sorted(twice)[0]}` is an axis twice")
         elsewhere = {*self.grid, *(key for group in self.side_by_side for key in group), *self.overrides}
@@ -97,6 +105,12 @@ class Study(BaseModel):
         """The keys that vary, in order."""
         listed = dict.fromkeys(key for point in self.one_by_one for key in point if key != "scheme.names")
         return (*self.grid, *(key for group in self.side_by_side for key in group), *listed)
+
+    @property
+    def num_points(self) -> int:
+        """How many configurations there are, without listing them."""
+        sides = [next(iter(group.values())) for group in self.side_by_side]
+        return math.prod(len(values) for values in (*self.grid.values(), *sides)) * max(1, len(self.one_by_one))
 
     def points(self) -> Iterator[Point]:
         """Every configuration of the study as overrides of the base."""
@@ -118,12 +132,9 @@ def read_study(path: str | Path) -> tuple[Study, str]:
     """Read a study file; returns it with its text."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        values = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"cannot read the study `{path}`: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"the study `{path}` is not valid TOML: {error}") from None
-    return make_study(values), text
+    return make_study(parse_toml(text, f"the study `{path}`")), text
 
 
 def make_study(values: Mapping[str, Any]) -> Study:
@@ -154,7 +165,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Plan:
-    """A study taken apart, once and for all: resuming works off the same batches, so that bits agree."""
+    """A study taken apart, once and for all: resuming works off the same batches, so that bits agree.
+
+    Attributes:
+        needs: memory of its largest batch.
+        imports: user code that its configurations name.
+        begun_with: the code that the study was begun with, where it goes on with another all the same.
+    """
 
     study: Study
     base: Config
@@ -162,6 +179,13 @@ class Plan:
     batches: tuple[Batch, ...]
     threads: int
     version: str = __version__
+    needs: tuple[Need, ...] = ()
+    imports: tuple[str, ...] = ()
+    begun_with: Mapping[str, str] | None = None
+
+    def require_room(self) -> None:
+        """Refuse a study with a batch that cannot fit this machine's memory."""
+        require_memory(list(self.needs), "a batch of this study")
 
     def schemes(self, point: int) -> tuple[str, ...]:
         """Schemes of a configuration."""
@@ -203,25 +227,55 @@ class Plan:
         }
 
 
-def make_plan(study: Study, threads: int = 1) -> Plan:
-    """Validate every configuration and group the cells into batches that may be trained together."""
-    overrides: dict[str, Any] = dict(study.overrides)
-    if study.schemes:
-        overrides["scheme.names"] = list(study.schemes)
-    if study.trials is not None:
-        overrides["system.trials"] = study.trials
-    base = read(study.base, overrides)
+def make_plan(study: Study, threads: int = 1, base: Config | None = None) -> Plan:
+    """Validate every configuration and group the cells into batches that may be trained together.
+
+    Args:
+        base: what the study's base was when it was planned; default: what it says now.
+    """
+    base = base or _read_base(study)
+    _require_countable(study, base)
     points = tuple(study.points())
     groups: dict[str, list[int]] = {}
+    first: dict[str, Config] = {}
+    imports: dict[str, None] = {}
     for number, point in enumerate(points):
         config = base.replace(point)
         training = config.learning.model_copy(update=dict.fromkeys(AFTER_TRAINING))
         alike = (config.system, training, config.engine, config.scheme.selection, config.scheme.selection_keep)
         groups.setdefault(repr(alike), []).append(number)
+        first.setdefault(repr(alike), config)
+        imports |= dict.fromkeys(config.learning.imports)
     batches: list[Batch] = []
-    for numbers in groups.values():
-        batches.extend(_batches(numbers, base.system.trials, study.rows_per_batch, len(batches)))
-    return Plan(study, base, points, tuple(batches), threads)
+    needs: list[Need] = []
+    for key, numbers in groups.items():
+        made = list(_batches(numbers, base.system.trials, study.rows_per_batch, len(batches)))
+        batches.extend(made)
+        own = needs_of(first[key], len(made[0].trials), len(made[0].points))
+        needs = max(needs, own, key=lambda some: sum(need.amount for need in some))
+    return Plan(study, base, points, tuple(batches), threads, needs=tuple(needs), imports=tuple(imports))
+
+
+def _read_base(study: Study) -> Config:
+    overrides: dict[str, Any] = dict(study.overrides)
+    if study.schemes:
+        overrides["scheme.names"] = list(study.schemes)
+    if study.trials is not None:
+        overrides["system.trials"] = study.trials
+    return read(study.base, overrides)
+
+
+def _require_countable(study: Study, base: Config) -> None:
+    """Refuse more cells than anybody can keep, before they are listed."""
+    points, trials = study.num_points, base.system.trials
+    listed = [point.get("scheme.names", base.scheme.names) for point in study.one_by_one] or [base.scheme.names]
+    sizes = [len(names) if isinstance(names, list | tuple) else 1 for names in listed]  # what is none is refused later
+    cells = points // len(listed) * sum(sizes) * trials
+    if points > MOST_CONFIGURATIONS or cells > MOST_CELLS:
+        raise InputError(
+            f"the study has {points:,} configurations and {cells:,} cells (configurations × schemes × {trials:,} "
+            f"trials); at most {MOST_CONFIGURATIONS:,} and {MOST_CELLS:,} make one study: shorten its axes, or split it"
+        )
 
 
 def _batches(points: list[int], trials: int, rows: int, first: int) -> Iterator[Batch]:

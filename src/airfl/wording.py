@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 OBSERVER_WORDS = {
     "model": "someone who sees the final model",
@@ -14,6 +18,13 @@ NEIGHBOUR_WORDS = {
     "add-remove": "one device's contribution added or removed",
     "replace": "one device's data replaced by any other",
 }
+
+
+def plain_console(file: TextIO | None = None) -> Console:
+    """A terminal that prints what it is given: `[/red]` in a user's name or value is no markup, `:x:` no picture."""
+    from rich.console import Console
+
+    return Console(file=file, markup=False, emoji=False)
 
 
 def epsilon_text(epsilon: float | None) -> str:

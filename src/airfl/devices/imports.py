@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError
@@ -24,3 +27,17 @@ def import_callable(path: str, what: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{what} `{path}` is a {type(found).__name__}, not a callable")
     return found  # type: ignore[no-any-return]
+
+
+def source_digest(path: str) -> str | None:
+    """A hash of the file that ``path`` names, 12 digits, without executing anything; None where there is none."""
+    names, places, found = path.partition(":")[0].split("."), None, None
+    try:
+        for count in range(1, len(names) + 1):
+            found = PathFinder.find_spec(".".join(names[:count]), places)
+            places = found.submodule_search_locations if found else []
+        if found is None or found.origin is None:
+            return None
+        return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()[:12]
+    except (OSError, ImportError, ValueError):
+        return None

@@ -20,11 +20,14 @@ from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.precision import resolve_precision, tf32_allowed
 from airfl.errors import InputError
+from airfl.memory import Need, fewest_active, require_memory
 from airfl.randomness import stream, torch_seed
 from airfl.threads import in_threads
 
 #: Samples tested at a time.
 EVAL_BATCH = {"cpu": 2000, "cuda": 20_000}
+#: Batches larger than any device are as wide as the largest, up to a multiple of this: sums then have the same bits.
+WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,12 @@ class Task:
             return None
         largest = learning.max_samples_per_device or int(self.partitions[index].sizes.max())
         return self._steps_per_epoch(largest) * (learning.local_epochs or 0)
+
+    @property
+    def batch_width(self) -> int:
+        """Places in a local step; a batch that is larger than the largest device is all of its samples."""
+        largest = max(int(partition.sizes.max()) for partition in self.partitions)
+        return min(self.config.learning.batch_size, -(-largest // WIDTH) * WIDTH)
 
     def initial_models(self) -> torch.Tensor:
         """θ⁰, [trials, d]."""
@@ -111,7 +120,7 @@ class Task:
             steps[active >= 0] = present
             return steps
         sizes, longest = partition.sizes[active], int(partition.sizes.max())
-        batch = learning.batch_size
+        batch = self.batch_width
         per_epoch = self._steps_per_epoch(longest)
         fewest = max(1, self._steps_per_epoch(int(partition.sizes.min())))
         epochs = learning.local_epochs or math.ceil((learning.local_steps or 0) / fewest)
@@ -197,4 +206,27 @@ def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
             f"with `learning.drop_last` a device of {smallest} samples has no whole batch of {learning.batch_size} and "
             "would train nothing; lower `learning.batch_size` or keep the last batch"
         )
-    return Task(config, tuple(trials), spec, samples.inputs, samples.labels, partitions)
+    task = Task(config, tuple(trials), spec, samples.inputs, samples.labels, partitions)
+    require_memory(_needs(task))
+    return task
+
+
+def _needs(task: Task) -> list[Need]:
+    """Models [schemes, trials, d], and what a round of local training holds.
+
+    That is the orders [n, epochs, samples] of one trial, and sample numbers [trials, K, steps, batch].
+    """
+    learning, rows, partitions = task.config.learning, len(task.trials), task.partitions
+    longest = max(int(partition.sizes.max()) for partition in partitions)
+    shortest = min(int(partition.sizes.min()) for partition in partitions)
+    steps = max(task.max_local_steps(row) for row in range(rows))
+    epochs = learning.local_epochs or math.ceil(steps / max(1, task._steps_per_epoch(shortest)))
+    taken = 8 * rows * fewest_active(task.config) * steps * task.batch_width
+    on_cpu = task.inputs.device.type == "cpu"
+    models = 4 * len(task.config.scheme.names) * rows * task.spec.dim if on_cpu else 0
+    few = "`learning.local_steps` or `learning.local_epochs`"
+    return [
+        Need("models", models, "`system.trials`, or take a smaller `learning.model`"),
+        Need("the order of samples", 4 * len(partitions[0].sizes) * epochs * longest, few),
+        Need("the samples of local steps", taken, few),
+    ]

@@ -7,7 +7,6 @@ Names carry units; what is not known is None. Some quantities say the same thing
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import resources
@@ -19,6 +18,7 @@ from airfl.channel.noise import noise_power_w
 from airfl.errors import InputError
 from airfl.linkplan.law import LAYOUTS, Layout
 from airfl.privacy import NEIGHBOURS, Neighbours
+from airfl.toml import parse_toml
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,7 @@ def scenario_text(name: str) -> str:
 
 def read_scenario(name: str) -> dict[str, Any]:
     """The values of a scenario as they stand there, with `clip_factor` (c² = clip_factor·d) and `active` (K)."""
-    try:
-        values = tomllib.loads(scenario_text(name))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"scenario `{name}` is not valid TOML: {error}") from None
+    values = parse_toml(scenario_text(name), f"scenario `{name}`")
     known = {item.name for item in fields(Quantities)} | {"active"}
     unknown = sorted(set(values) - known)
     if unknown:

@@ -6,14 +6,13 @@ import math
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS, WELL_MEASURED
 from airfl.linkplan.quantities import Quantities, word_of
-from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, power_text
+from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, plain_console, power_text
 
 _OBSERVERS = {
     "model": "who sees the final model",
@@ -24,7 +23,7 @@ _OBSERVERS = {
 
 def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | None) -> None:
     """The table of observers, the plan in sentences, and where the figure is."""
-    console = Console()
+    console = plain_console()
     console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
     table = Table(box=box.SIMPLE)
     table.add_column("observer", no_wrap=True)

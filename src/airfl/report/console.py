@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
@@ -16,7 +15,7 @@ from airfl.report.words import audit_sentence, data_text, headline
 from airfl.runs import Audit, CombinerStudy, Result, Standing
 from airfl.schemes import SCHEMES
 from airfl.study import Plan
-from airfl.wording import epsilon_text, number, percent
+from airfl.wording import epsilon_text, number, percent, plain_console
 
 if TYPE_CHECKING:
     from airfl.report.demo import Demo
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 def print_demo(demo: Demo) -> None:
     """Accuracy by devices and ε, and where the page is."""
-    rows, console = demo.rows, Console()
+    rows, console = demo.rows, plain_console()
     epsilons = sorted({row["epsilon"] for row in rows})
     table = Table(
         box=box.SIMPLE, title="test accuracy (δ = 1e-5, one device's contribution removed)", title_justify="left"
@@ -44,7 +43,7 @@ def print_demo(demo: Demo) -> None:
 
 def print_result(result: Result, page: Path) -> None:
     """The headline table, the run in words, and where the report is."""
-    console = Console()
+    console = plain_console()
     config = result.config
     table = Table(title=f"{config.name}: {config.learning.model} on {data_text(config)}", box=box.SIMPLE)
     table.add_column("scheme", no_wrap=True)
@@ -86,11 +85,11 @@ def print_epsilon(answers: Mapping[str, Mapping[str, Any]], folder: str | None =
             answer["neighbours"],
             answer["assumptions"] + (f" Here: {answer['note']}." if "note" in answer else ""),
         )
-    Console().print(table)
+    plain_console().print(table)
     if not all(answer["valid"] for answer in answers.values()):
-        Console().print("* published, but not a proof for the whole run", highlight=False)
+        plain_console().print("* published, but not a proof for the whole run", highlight=False)
     if folder is not None:
-        Console().print(f"Figure: {folder}/privacy.png", highlight=False)
+        plain_console().print(f"Figure: {folder}/privacy.png", highlight=False)
 
 
 def print_audit(audit: Audit, folder: Path | None) -> None:
@@ -109,10 +108,10 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
         verdict = "refuted" if name in summary["refuted"] else "not refuted"
         proof = "" if ACCOUNTANTS[name].valid else ", not a proof"
         table.add_row(f"{name}, at most", epsilon_text(value), f"{verdict}{proof}")
-    Console().print(table)
-    Console().print(audit_sentence(summary), highlight=False)
+    plain_console().print(table)
+    plain_console().print(audit_sentence(summary), highlight=False)
     if folder is not None:
-        Console().print(f"Figure: {folder}/audit.png", highlight=False)
+        plain_console().print(f"Figure: {folder}/audit.png", highlight=False)
 
 
 def print_standing(standing: Standing, folder: str) -> None:
@@ -123,7 +122,7 @@ def print_standing(standing: Standing, folder: str) -> None:
         table.add_column(column, justify="right")
     left = summary["cells"] - summary["done"] - summary["failed"]
     table.add_row(*(str(summary[key]) for key in ("cells", "done", "failed", "running")), str(left))
-    console = Console()
+    console = plain_console()
     console.print(table)
     for batch in standing.at_work():
         progress = standing.running[batch.name]
@@ -136,8 +135,8 @@ def print_standing(standing: Standing, folder: str) -> None:
         print(f"Results: {folder}/results.parquet, {folder}/summary.csv")
 
 
-def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One row per configuration and scheme."""
+def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> None:
+    """One row per configuration and scheme, and whether all cells are in."""
     table = Table(box=box.SIMPLE, title=plan.study.name)
     for column in (*plan.study.axes, "scheme", "trials", "accuracy", "95 % interval", "ε"):
         table.add_column(column, justify="left" if column == "scheme" else "right")
@@ -151,12 +150,15 @@ def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             "–" if mean is None else f"{100 * low:.1f} to {100 * high:.1f} %",
             epsilon_text(row["epsilon_max"]),
         )
-    Console().print(table)
+    plain_console().print(table)
+    over = counts["done"] + counts["failed"]
+    if over < counts["cells"]:
+        print(f"Not finished: {over} of {counts['cells']} cells; airfl sweep --resume goes on.")
 
 
 def print_reproduction(outcome: Outcome, folder: Path) -> None:
     """The claims with their verdicts, Table I, and where the figures are."""
-    console = Console()
+    console = plain_console()
     for variant, claims in outcome.claims.items():
         table = Table(box=box.SIMPLE, title=f"claims, variant `{variant}`", title_justify="left")
         for column in ("the paper says", "verdict", "what we find", "caveat"):
@@ -207,7 +209,7 @@ def print_design(study: CombinerStudy, folder: Path | None) -> None:
             f"{1e3 * row.seconds_per_instance:.2f}",
             row.status,
         )
-    console = Console()
+    console = plain_console()
     console.print(table)
     note = "The bound is proven for every instance by weak duality; no combiner can do better than 1."
     console.print(note if study.certified else "No bound was asked for.", style="dim", highlight=False)
@@ -227,7 +229,7 @@ def print_presets(texts: Mapping[str, str]) -> None:
                 break
             comment.append(line.removeprefix("#").strip())
         table.add_row(name, " ".join(comment))
-    console = Console()
+    console = plain_console()
     console.print(table)
     console.print("Run one with: airfl run NAME      Read one with: airfl presets NAME", style="dim", highlight=False)
 
@@ -243,4 +245,4 @@ def print_doctor(findings: Mapping[str, Any]) -> None:
         table.add_row(f"data: {name}", folder or f"not found; it would be downloaded to {findings['cache']}")
     table.add_row("GPU", ", ".join(findings["devices"]["cuda"]) or "none")
     table.add_row("CPU", f"{findings['devices']['cpu']}, {findings['cores']} cores, {findings['threads']} threads")
-    Console().print(table)
+    plain_console().print(table)

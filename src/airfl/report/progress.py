@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -24,7 +23,7 @@ from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.runs import Standing
 from airfl.runs.executors import Event
-from airfl.wording import epsilon_text
+from airfl.wording import epsilon_text, plain_console
 
 
 class _Shown:
@@ -48,14 +47,14 @@ class RunProgress(_Shown):
     def __init__(self, config: Config) -> None:
         self._delta = config.privacy.delta
         self._bar = Progress(
-            TextColumn("{task.description:<12}"),
+            TextColumn("{task.description:<12}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            console=Console(file=sys.stderr),
+            console=plain_console(sys.stderr),
             speed_estimate_period=600.0,
         )
         self._opening = self._bar.add_task("opening", total=None, state="data and channels …")
@@ -95,12 +94,12 @@ class DemoProgress(_Shown):
 
     def __init__(self) -> None:
         self._bar = Progress(
-            TextColumn("{task.description:<26}"),
+            TextColumn("{task.description:<26}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
-            console=Console(file=sys.stderr),
+            console=plain_console(sys.stderr),
         )
 
     def of(self, title: str, config: Config) -> DemoLine:
@@ -145,14 +144,14 @@ class SweepProgress(_Shown):
 
     def __init__(self, title: str = "cells") -> None:
         self._bar = Progress(
-            TextColumn("{task.description:<12}"),
+            TextColumn("{task.description:<12}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            console=Console(file=sys.stderr),
+            console=plain_console(sys.stderr),
             speed_estimate_period=3600.0,
         )
         self._all = self._bar.add_task(title, total=None, state="")
@@ -186,10 +185,10 @@ class DesignProgress(_Shown):
 
 def _bar() -> Progress:
     return Progress(
-        TextColumn("{task.description:<14}"),
+        TextColumn("{task.description:<14}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
+        console=plain_console(sys.stderr),
         transient=True,
     )

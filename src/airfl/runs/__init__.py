@@ -7,10 +7,11 @@ from airfl.runs.execute import Progress, pick_device, run
 from airfl.runs.executors import make_executor
 from airfl.runs.lock import locked
 from airfl.runs.manifest import is_run
+from airfl.runs.planfile import find_plan, open_folder
 from airfl.runs.result import Result, SchemeResult
 from airfl.runs.signals import Interrupts
 from airfl.runs.store import load, prepare_folder, read_ledgers, save, write_run
-from airfl.runs.sweep import Standing, find_plan, open_folder, standing_of, start_or_resume, summarise
+from airfl.runs.sweep import Standing, standing_of, start_or_resume, summarise
 from airfl.runs.sweep import sweep as run_sweep
 from airfl.runs.tracking import Tracked, make_trackers
 from airfl.runs.unfinished import Keeper, claimed, resumed

@@ -60,23 +60,37 @@ class Folder:
         """A sign of life of a batch at work."""
         return self.path / "running" / f"{batch.name}.json"
 
-    def finished(self, batch: Batch) -> dict[str, Any] | None:
-        """The receipt of a batch whose part is there and sound; a damaged part is put aside and done again."""
+    def look(self, batch: Batch) -> tuple[dict[str, Any] | None, str]:
+        """The receipt of a batch whose part is there and sound, or what is wrong with the two; nothing is touched.
+
+        Neither of the two: the batch is not finished, and nothing is wrong.
+        """
         try:
             receipt: dict[str, Any] = json.loads(self.receipt(batch).read_text(encoding="utf-8"))
             cells = {(cell["point"], cell["trial"]) for cell in receipt["cells"]}
-            whole = cells == set(product(batch.points, batch.trials))
-            sound = whole and _is_sound(receipt) and receipt["sha256"] == _digest(self.part(batch))
+            if cells != set(product(batch.points, batch.trials)) or not _is_sound(receipt):
+                return None, f"`parts/{self.receipt(batch).name}` is damaged"
         except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError):
-            sound = False
-        if sound:
-            return receipt
-        self.receipt(batch).unlink(missing_ok=True)
-        if self.part(batch).exists():
-            self.part(batch).rename(self.part(batch).with_suffix(".damaged"))
-        return None
+            return None, f"`parts/{self.receipt(batch).name}` is missing" if self.part(batch).exists() else ""
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None, f"`parts/{self.receipt(batch).name}` is damaged"
+        try:
+            if receipt["sha256"] == _digest(self.part(batch)):
+                return receipt, ""
+        except FileNotFoundError:
+            return None, f"`parts/{self.part(batch).name}` is missing"
+        except OSError as error:
+            return None, f"`parts/{self.part(batch).name}` cannot be read ({error.strerror})"
+        return None, f"`parts/{self.part(batch).name}` is damaged"
+
+    def finished(self, batch: Batch) -> dict[str, Any] | None:
+        """The receipt of a batch whose part is there and sound; a damaged part is put aside and done again."""
+        receipt, problem = self.look(batch)
+        if "damaged" in problem:
+            self.receipt(batch).unlink(missing_ok=True)
+            if self.part(batch).exists():
+                self.part(batch).rename(self.part(batch).with_suffix(".damaged"))
+        return receipt
 
 
 def run_batch(
@@ -187,7 +201,11 @@ def write_part(
         "rows": len(rows),
         "cells": cells,
         "seconds": seconds,
-        "provenance": {**provenance_of(first.task.inputs.device, first), "seed": plan.base.system.seed},
+        "provenance": {
+            **provenance_of(first.task.inputs.device, first),
+            "seed": plan.base.system.seed,
+            **({} if plan.begun_with is None else {"begun_with": dict(plan.begun_with)}),
+        },
         "config_sha256": {str(point): plan.config(point).sha256() for point in batch.points},
     }
     write_text(folder.receipt(batch), json.dumps({**receipt, "checksum": _checksum(receipt)}))

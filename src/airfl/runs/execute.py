@@ -18,6 +18,7 @@ from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
+from airfl.memory import needs_of, require_memory
 from airfl.runs.result import Result
 from airfl.runs.sameness import code_identity
 from airfl.runs.signals import Interrupts
@@ -111,10 +112,11 @@ def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin
 
 def _open(config: Config, device: torch.device, trials_per_batch: int | None) -> dict[str, list[Simulation]]:
     """Join every scheme before the first round is trained, so that bad input costs no training time."""
-    trials = range(config.system.trials)
-    size = len(trials) if trials_per_batch is None else trials_per_batch
+    size = config.system.trials if trials_per_batch is None else trials_per_batch
     if size < 1:
         raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
+    require_memory(needs_of(config, min(size, config.system.trials)))
+    trials = range(config.system.trials)
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]

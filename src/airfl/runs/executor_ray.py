@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
+import shutil
 import socket
 import tempfile
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from airfl.runs.batch import Folder
 from airfl.runs.executors import TRIES, Event, Job, Settings, work
 from airfl.runs.store import write_bytes, write_text
 from airfl.study import Batch, Plan
+
+#: Ray's sockets lie below its folder, and their paths may not be longer than about 100 letters.
+LONGEST_FOLDER = 20
 
 
 @dataclass(frozen=True)
@@ -35,12 +40,9 @@ class RayCluster:
 
     def run(self, job: Job) -> None:
         """See ``Executor.run``."""
-        ray, owned = self._connect()
-        try:
+        with contextlib.ExitStack() as stack:
+            ray = self._connect(stack)
             self._run(ray, job)
-        finally:
-            if owned:
-                ray.shutdown()
 
     def check(self) -> None:
         """Refuse what cannot work before anything is written: no Ray, or nobody at the address."""
@@ -54,17 +56,23 @@ class RayCluster:
         except OSError as error:
             raise InputError(f"no Ray cluster answers at `{self.address}`: {error}") from None
 
-    def _connect(self) -> tuple[Any, bool]:
+    def _connect(self, stack: contextlib.ExitStack) -> Any:
+        """Ray, connected; a cluster that is started here is stopped with the stack, and its files go with it."""
         import ray
 
         if ray.is_initialized():
-            return ray, False
+            return ray
+        own = {}
+        if self.address is None and len(tempfile.gettempdir()) <= LONGEST_FOLDER:
+            own["_temp_dir"] = tempfile.mkdtemp(prefix="airfl-ray-")
+            stack.callback(shutil.rmtree, own["_temp_dir"], ignore_errors=True)
         try:
-            ray.init(address=self.address, log_to_driver=False, include_dashboard=False, logging_level="error")
+            ray.init(address=self.address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(f"no Ray cluster answers at `{self.address}`: {reason}") from None
-        return ray, True
+        stack.callback(ray.shutdown)
+        return ray
 
     def _run(self, ray: Any, job: Job) -> None:
         from ray.util.queue import Queue
@@ -110,14 +118,17 @@ class RayCluster:
 
 
 def _remote_batch(plan: Plan, batch: Batch, settings: Settings, events: Any) -> tuple[bytes | None, str | None, str]:
-    """Run on a node: checkpoints stay in its own temporary folder, where a retry on the same node finds them."""
+    """Run on a node: checkpoints stay in its own temporary folder, where a retry on the same node finds them.
+
+    The folder goes when the batch is over, done or failed; what a kill leaves is for the retry.
+    """
     import ray
     import torch
 
     torch.set_num_threads(plan.threads)
     mark = hashlib.sha256(json.dumps(plan.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
     node = ray.get_runtime_context().get_node_id()[:12]
-    folder = Folder(Path(tempfile.gettempdir()) / f"airfl-{mark}-{node}")
+    folder = Folder(Path(tempfile.gettempdir()) / f"airfl-{mark}-{node}" / batch.name)
     last = Event(batch.name, "begin")
 
     def say(event: Event) -> None:
@@ -127,9 +138,11 @@ def _remote_batch(plan: Plan, batch: Batch, settings: Settings, events: Any) -> 
             events.put(event)
 
     work(plan, batch, folder, settings, say, lambda: False)
-    if last.kind != "done":
-        return None, None, last.message
-    part, receipt = folder.part(batch).read_bytes(), folder.receipt(batch).read_text(encoding="utf-8")
-    folder.receipt(batch).unlink()
-    folder.part(batch).unlink()
-    return part, receipt, ""
+    try:
+        if last.kind != "done":
+            return None, None, last.message
+        return folder.part(batch).read_bytes(), folder.receipt(batch).read_text(encoding="utf-8"), ""
+    finally:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others are at work beside it
+            folder.path.parent.rmdir()

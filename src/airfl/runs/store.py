@@ -276,8 +276,10 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from None  # a full disk names no file by itself
+        if (
+            isinstance(error, OSError) and error.filename is None
+        ):  # a full disk says of itself not what it had no room for
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import signal
 import time
@@ -21,12 +20,11 @@ from airfl.runs.batch import Folder, part_schema
 from airfl.runs.executors import Event, Executor, Job
 from airfl.runs.lock import LOCK, is_locked, locked
 from airfl.runs.manifest import sweep_up
+from airfl.runs.planfile import find_plan, open_folder
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker, track
-from airfl.study import Batch, Plan, Study, make_plan, make_study
-
-PLAN_FORMAT = "airfl-study/2"
+from airfl.study import Batch, Plan, Study
 
 
 @dataclass(frozen=True)
@@ -93,62 +91,6 @@ class Standing:
         self.messages += sorted({cell["message"] for cell in receipt["cells"] if cell["status"] != "done"})
 
 
-def open_folder(study: Study, text: str, out: str | Path, *, resume: bool, threads: int) -> tuple[Plan, Folder]:
-    """Plan a study into a folder, or find the plan that is there; any other content is refused."""
-    folder = Folder(Path(out))
-    file = folder.path / "plan.json"
-    if file.exists():
-        if not resume:
-            raise InputError(f"`{out}` holds a study already; add --resume to go on with it, or name another folder")
-        stored = _read_plan(file)
-        plan = make_plan(study, stored["threads"])
-        _require_same(stored, plan.fingerprint(), out)
-        return plan, folder
-    plan = make_plan(study, threads)
-    try:
-        if folder.path.is_dir() and any(item.name not in (LOCK, ".lock") for item in folder.path.iterdir()):
-            raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
-        folder.path.mkdir(parents=True, exist_ok=True)
-        write_text(folder.path / "study.toml", text)
-        write_text(file, json.dumps({"format": PLAN_FORMAT, **plan.fingerprint()}, indent=1))
-    except OSError as error:
-        raise InputError(f"the folder `{out}` is not writable: {error}") from None
-    return plan, folder
-
-
-def find_plan(out: str | Path) -> tuple[Plan, Folder]:
-    """The plan of a study folder."""
-    folder = Folder(Path(out))
-    stored = _read_plan(folder.path / "plan.json")
-    plan = make_plan(make_study(stored["study"]), stored["threads"])
-    _require_same(stored, plan.fingerprint(), out)
-    return plan, folder
-
-
-def _read_plan(file: Path) -> dict[str, Any]:
-    try:
-        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"`{file.parent}` holds no study: {error}") from None
-    if stored.pop("format", None) != PLAN_FORMAT:
-        raise InputError(
-            f"`{file}` is not a plan of this version; expected format `{PLAN_FORMAT}`: begin the study in a new folder"
-        )
-    return stored
-
-
-def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) -> None:
-    """Refuse to go on with another study or version, and show where they differ."""
-    if stored == json.loads(json.dumps(now)):
-        return
-    before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (stored, now))
-    lines = [line for line in difflib.unified_diff(before, after, "folder", "now", n=0, lineterm="") if line[0] in "+-"]
-    raise InputError(
-        f"`{out}` was made by another study or version; name another folder, or go back to that one; the difference: "
-        + "; ".join(lines[2:12])
-    )
-
-
 @contextmanager
 def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     """Ctrl-C asks to save and stop; a second one stops at once."""
@@ -213,7 +155,11 @@ def sweep(
     if heard:
         heard(None, standing)
     with stop_on_interrupt() as stop:
-        executor.run(Job(plan, waiting, folder, say, stop))
+        try:
+            executor.run(Job(plan, waiting, folder, say, stop))
+        except InputError:
+            _leave_nothing(folder)
+            raise
         interrupted = stop()
     compact(plan, folder)
     return standing, interrupted
@@ -227,12 +173,20 @@ def start_or_resume(
     heard: Callable[[Event | None, Standing], None] | None = None,
     *,
     threads: int = 1,
+    anyway: bool = False,
 ) -> tuple[Plan, Folder, Standing, bool]:
     """Run a study in a folder, or what is left of it there; also returns whether it was interrupted."""
     with locked(out):
         resume = (Path(out) / "plan.json").exists()
-        plan, folder = open_folder(study, text, out, resume=resume, threads=threads)
+        plan, folder = open_folder(study, text, out, resume=resume, threads=threads, anyway=anyway)
         return plan, folder, *sweep(plan, folder, executor, heard)
+
+
+def _leave_nothing(folder: Folder) -> None:
+    """Take back the plan of a study that was refused before its first batch; what holds work stays."""
+    if {item.name for item in folder.path.iterdir()} <= {"plan.json", "study.toml", LOCK}:
+        for name in ("plan.json", "study.toml"):
+            (folder.path / name).unlink(missing_ok=True)
 
 
 def _sweep_up(plan: Plan, folder: Folder) -> None:
@@ -249,26 +203,49 @@ def standing_of(out: str | Path) -> Standing:
     standing = Standing(plan)
     at_work = is_locked(folder.path)
     for batch in plan.batches:
-        receipt = _receipt(folder, batch)
-        if receipt is not None:
-            standing.settle(receipt)
+        if batch.name in receipts:
+            standing.settle(receipts[batch.name])
         elif at_work and (progress := _read_pulse(folder, batch)) is not None:
             standing.running[batch.name] = progress
     return standing
 
 
-def _receipt(folder: Folder, batch: Batch) -> dict[str, Any] | None:
-    """A receipt as it is, without looking at the part: quick, for thousands of them."""
-    try:
-        receipt: dict[str, Any] = json.loads(folder.receipt(batch).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return receipt
-
-
 def receipts_of(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
-    """The receipts that are there, in the plan's order."""
-    return [receipt for batch in plan.batches if (receipt := _receipt(folder, batch)) is not None]
+    """The receipts that are there, in the plan's order; one that is damaged is refused."""
+    return list(sound_receipts(plan, folder).values())
+
+
+def sound_receipts(plan: Plan, folder: Folder) -> dict[str, dict[str, Any]]:
+    """Receipts of the finished batches by name, checked as ``--resume`` checks them; nothing is touched.
+
+    A part without a receipt is what a kill leaves behind, or what a sweep at work has just written. When nobody is at
+    work, and when fewer batches are there than were counted at the end of the last sitting, something was lost.
+    """
+    found, problems, at_work = {}, [], is_locked(folder.path)
+    for batch in plan.batches:
+        receipt, problem = folder.look(batch)
+        if receipt is not None:
+            found[batch.name] = receipt
+        elif problem and (folder.receipt(batch).exists() or not at_work):
+            problems.append(problem)
+    lost = _counted(folder) - len(found) - len(problems)
+    if lost > 0 and not at_work:
+        problems.append(f"{lost} finished batch{'es are' if lost > 1 else ' is'} not there any more")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InputError(
+            f"`{folder.path}` is not complete: {problems[0]}{more}; do it again with: "
+            f"airfl sweep STUDY --out {folder.path} --resume"
+        )
+    return found
+
+
+def _counted(folder: Folder) -> int:
+    """Finished batches when the last sitting ended, as far as its notes can be read."""
+    try:
+        return int(json.loads((folder.path / "provenance.json").read_text(encoding="utf-8"))["batches"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0
 
 
 def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
@@ -286,7 +263,7 @@ def _read_pulse(folder: Folder, batch: Batch) -> Progress | None:
         return Progress(folder.pulse(batch).stat().st_mtime, content["rounds"], content["total"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError):  # caught in the middle of a write
+    except (OSError, ValueError, KeyError, TypeError):  # caught in the middle of a write
         return Progress(time.time())
 
 
@@ -311,7 +288,8 @@ def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
     """What the results were computed with: versions, devices, seed, wall time, and a fingerprint of every point."""
     receipts = receipts_of(plan, folder)
     made = [receipt["provenance"] for receipt in receipts]
-    shared = {key: sorted({str(entry[key]) for entry in made}) for key in ("airfl", "torch", "device", "precision")}
+    kept = ("airfl", "source", "torch", "device", "precision")
+    shared = {key: sorted({str(entry[key]) for entry in made if key in entry}) for key in kept}
     return {
         "study": plan.study.name,
         **shared,
@@ -329,8 +307,9 @@ def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
     """One row per configuration and scheme: the final accuracy over trials, with percentiles and a 95 % interval."""
     final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
     failed: dict[tuple[int, str], int] = {}
+    receipts = sound_receipts(plan, folder)
     for batch in plan.batches:
-        receipt = _receipt(folder, batch)
+        receipt = receipts.get(batch.name)
         if receipt is None:
             continue
         last: dict[tuple[int, str, int], tuple[float, float, float]] = {}

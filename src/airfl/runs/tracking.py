@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,11 +100,16 @@ class MLflow:
             from mlflow.tracking import MlflowClient
         except ImportError:
             raise InputError("--track mlflow needs the extra `airfl[mlflow]`; install it") from None
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._client = MlflowClient(tracking_uri=f"sqlite:///{file.resolve()}")
+        self._file, self._open = file, MlflowClient
         self._metric, self._param = Metric, Param
         self._artifacts = (file.parent / "mlflow").resolve().as_uri()
         self._runs: dict[str, str] = {}
+
+    @cached_property
+    def _client(self) -> Any:
+        """Made when there is something to tell: a run that is refused leaves no file."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        return self._open(tracking_uri=f"sqlite:///{self._file.resolve()}")
 
     def begin(self, cell: Cell) -> None:
         """See ``Tracker.begin``."""
@@ -141,7 +147,7 @@ def make_trackers(names: Sequence[str], folder: Path) -> list[Tracker]:
 def track(plan: Plan, batch: Batch, folder: Folder, trackers: Sequence[Tracker]) -> None:
     """Tell trackers about a finished batch, once; a note in the folder says who heard it, also after a kill."""
     note = folder.path / "tracked" / f"{batch.name}.json"
-    heard: list[str] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else []
+    heard = _heard(note)
     missing = [tracker for tracker in trackers if tracker.name not in heard]
     if not missing:
         return
@@ -151,6 +157,15 @@ def track(plan: Plan, batch: Batch, folder: Folder, trackers: Sequence[Tracker])
         write_text(note, json.dumps([*heard, *(tracker.name for tracker in missing)]))
     except Exception as error:  # a tracker that cannot write must not cost a study
         logging.getLogger("airfl").warning("trackers did not hear of %s: %s", batch.name, error)
+
+
+def _heard(note: Path) -> list[str]:
+    """Who has heard of a batch; a note that cannot be read says nobody, and telling again does no harm."""
+    try:
+        names = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _tell(plan: Plan, batch: Batch, folder: Folder, trackers: Sequence[Tracker]) -> None:

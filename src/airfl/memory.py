@@ -1,0 +1,99 @@
+"""What a configuration needs at the very least, by multiplication alone, against the memory there is.
+
+Only arrays that must lie side by side are counted, so nothing that fits is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from airfl.config import IDEAL_SCHEMES, Config
+from airfl.errors import InputError
+
+#: A record and a ledger's event of one round, as Python objects.
+ROUND_BYTES = 500
+#: Limits that a container sets, in bytes.
+CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that something takes, and the keys that make it large."""
+
+    what: str
+    amount: int
+    keys: str
+
+
+def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
+    """Arrays that some trials of a configuration hold at once.
+
+    Channels of one round [trials, n, m] and combiners [trials, T, m] are complex128; who is active, [trials, T, K],
+    and the samples of local steps, [trials, K, steps, batch] with a batch of at least 1, are int64.
+
+    Args:
+        copies: configurations that are run together.
+    """
+    system, learning, channel = config.system, config.learning, config.channel
+    in_air = [name for name in config.scheme.names if name not in IDEAL_SCHEMES]
+    rows, active = trials * system.rounds, fewest_active(config)
+    steps = learning.local_steps or learning.local_epochs or 0
+    records = copies * len(config.scheme.names) * rows * ROUND_BYTES
+    found = [
+        Need("records", records, "`system.rounds` or `system.trials`"),
+        Need("who is active", 8 * rows * active, "`system.rounds` or `system.num_devices`"),
+        Need("local steps", 8 * trials * active * steps, "`learning.local_steps` or `learning.local_epochs`"),
+        Need("positions", 16 * trials * system.num_devices, "`system.num_devices` or `system.trials`"),
+    ]
+    if in_air:
+        one_round = 16 * trials * system.num_devices * system.num_antennas
+        combiners = copies * len(in_air) * 16 * rows * system.num_antennas
+        found.append(Need("channels of a round", one_round, "`system.num_antennas` or `system.num_devices`"))
+        found.append(Need("combiners", combiners, "`system.num_antennas` or `system.rounds`"))
+    if channel.antenna_correlation:
+        found.append(Need("correlation", 8 * system.num_antennas**2, "`system.num_antennas`"))
+    if channel.device_correlation:
+        found.append(Need("correlation", 8 * system.num_devices**2, "`system.num_devices`"))
+    return found
+
+
+def fewest_active(config: Config) -> int:
+    """K, or what is surely reached of it where it varies or some stay silent."""
+    active = config.system.num_active // 2 if config.system.is_poisson else config.system.num_active
+    return active if config.scheme.selection == "all" else int(active * config.scheme.selection_keep)
+
+
+def require_memory(needs: list[Need], subject: str = "this configuration") -> None:
+    """Refuse what cannot fit, with the estimate."""
+    total, there = sum(need.amount for need in needs), physical_bytes()
+    if there is None or total <= there:
+        return
+    largest = max(needs, key=lambda need: need.amount)
+    raise InputError(
+        f"{subject} needs at least {size_text(total)} of memory, {size_text(largest.amount)} of it for "
+        f"{largest.what}, and this machine has {size_text(there)}; lower {largest.keys}"
+    )
+
+
+def physical_bytes() -> int | None:
+    """All memory that a process here may have, whoever uses it now; None where nobody says."""
+    known = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for name in CGROUP_FILES:
+        try:
+            known.append(int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # `max`: no limit
+            continue
+    return min(known) if known else None
+
+
+def size_text(amount: int) -> str:
+    """Bytes as people write them."""
+    for unit, size in (("GB", 10**9), ("TB", 10**12), ("PB", 10**15)):
+        if amount < 1000 * size:
+            return f"{amount / size:.3g} {unit}"
+    return f"{amount / 10**15:.1e} PB"

@@ -1,0 +1,238 @@
+"""A study's folder is only built on, or read from, where it is what was written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from airfl import runs
+from airfl.devices.imports import source_digest
+from airfl.errors import InputError
+from airfl.runs import planfile
+from airfl.runs.batch import Folder
+from tests.test_sweep import STUDY, flip
+
+TEXT = tomli_w.dumps(STUDY)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished study and its file."""
+    out = tmp_path_factory.mktemp("whole") / "study"
+    from airfl.runs.executors import InProcess, Settings
+    from airfl.study import make_study
+
+    with runs.locked(out):
+        plan, folder = runs.open_folder(make_study(STUDY), TEXT, out, resume=False, threads=1)
+        runs.run_sweep(plan, folder, InProcess(Settings()))
+    return out
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """Of the finished study, in the working directory of ``call``, beside its file."""
+    shutil.copytree(whole, tmp_path / "o")
+    (tmp_path / "s.toml").write_text(TEXT)
+    return tmp_path / "o"
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def change_plan(folder, **changes):
+    """Write plan.json anew, with a sound checksum."""
+    stored = json.loads((folder / "plan.json").read_text())
+    made = {**{key: value for key, value in stored.items() if key != "checksum"}, **changes}
+    (folder / "plan.json").write_text(json.dumps({**made, "checksum": planfile._checksum(made)}))
+
+
+@pytest.mark.parametrize(("key", "other"), [("source", "0123456789ab"), ("torch", "9.9.9+cpu")])
+def test_other_code_of_the_same_version_is_refused_and_shown(call, copy, key, other):
+    code = json.loads((copy / "plan.json").read_text())["code"]
+    change_plan(copy, code={**code, key: other})
+    (copy / "parts" / "batch-00001.json").unlink()
+    before = content(copy)
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume")
+    assert status == 2
+    assert f"{key}: begun with {other}, now {code[key]}" in error
+    assert "--anyway" in error
+    assert len([line for line in error.splitlines() if line.strip()]) == 1
+    assert content(copy) == before
+    status, out, error = call("sweep", "s.toml", "--out", "o", "--resume", "--anyway", "--json")
+    assert status == 0, error
+    assert json.loads(out.splitlines()[-1])["done"] == 16
+    told = [json.loads((copy / "parts" / f"batch-0000{number}.json").read_text())["provenance"] for number in (0, 1)]
+    assert "begun_with" not in told[0]
+    assert told[1]["begun_with"][key] == other
+    assert told[1][key] == code[key]
+    assert json.loads((copy / "provenance.json").read_text())["source"] == [code["source"]]
+
+
+def test_an_edited_file_of_the_package_is_other_code(call, copy, monkeypatch):
+    monkeypatch.setattr("airfl.runs.sameness.source_sha256", lambda: "edited")
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume")
+    assert status == 2
+    assert "now edited" in error
+
+
+def test_edited_code_of_the_user_is_other_code(call, tmp_path):
+    module = tmp_path / "own_nets.py"
+    net = "from torch import nn\ndef net(shape, classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    module.write_text(net)
+    study = {**STUDY, "set": {**STUDY["set"], "learning.model": "own_nets:net", "system.rounds": 1}, "grid": {}}
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(study))
+    try:
+        status, _, error = call("sweep", "s.toml", "--out", "o", "--json")
+        assert status == 0, error
+        assert json.loads((tmp_path / "o" / "plan.json").read_text())["code"]["own_nets:net"] == source_digest(
+            "own_nets:net"
+        )
+        module.write_text(net + "# edited\n")
+        status, _, error = call("sweep", "s.toml", "--out", "o", "--resume")
+        assert status == 2
+        assert "own_nets:net: begun with" in error
+        assert call("report", "o", "--json")[0] == 0  # reading executes nothing
+    finally:
+        sys.modules.pop("own_nets", None)
+
+
+def test_finding_the_file_of_an_import_path_executes_nothing(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit")
+    (tmp_path / "pack" / "inner.py").write_text("raise SystemExit")
+    first = source_digest("pack.inner:thing")
+    assert first is not None
+    (tmp_path / "pack" / "inner.py").write_text("raise SystemExit  # edited")
+    assert source_digest("pack.inner:thing") not in (first, None)
+    assert source_digest("nowhere.at.all:thing") is None
+    assert source_digest("sys:exit") is None  # built in
+    assert "pack" not in sys.modules
+
+
+def test_a_plan_of_the_version_before_goes_on_with_a_plain_warning(call, copy, caplog):
+    stored = json.loads((copy / "plan.json").read_text())
+    older = {key: value for key, value in stored.items() if key not in ("code", "text", "checksum")}
+    (copy / "plan.json").write_text(json.dumps(older, indent=1))
+    assert call("report", "o", "--json")[0] == 0
+    (copy / "parts" / "batch-00001.json").unlink()
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume", "--json")
+    assert status == 0, error
+    assert "does not say which code" in caplog.text
+
+
+def test_a_study_of_another_version_is_read_but_not_gone_on_with(call, copy):
+    change_plan(copy, version="0.0.1")
+    assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 8
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume")
+    assert status == 2
+    assert "0.0.1" in error
+
+
+def test_a_report_needs_no_base_file(call, tmp_path):
+    from airfl.config import preset
+
+    (tmp_path / "base.toml").write_text(preset("paper").to_toml())
+    study = {**STUDY, "base": "base.toml", "grid": {}, "set": {**STUDY["set"], "system.rounds": 1}}
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(study))
+    assert call("sweep", "s.toml", "--out", "o", "--json")[0] == 0
+    (tmp_path / "base.toml").unlink()
+    assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 2
+
+
+def swap(path: Path) -> None:
+    """Two receipts, or two parts, in each other's place."""
+    other = path.with_name(path.name.replace("00000", "00001"))
+    first, second = path.read_bytes(), other.read_bytes()
+    path.write_bytes(second)
+    other.write_bytes(first)
+
+
+DAMAGES = [
+    flip,
+    Path.unlink,
+    swap,
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    lambda path: path.write_bytes(b"\xff\x00garbage"),
+    lambda path: path.write_bytes(b"[" * 100_000),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("which", ["batch-00000.parquet", "batch-00000.json"])
+def test_reading_a_damaged_study_is_refused_in_one_sentence_and_touches_nothing(call, copy, whole, damage, which):
+    right = call("report", str(whole), "--json")[1]
+    damage(copy / "parts" / which)
+    before = content(copy)
+    for command in ("report", "status"):
+        status, out, error = call(command, "o", "--json")
+        assert (status, out) == (2, ""), (command, out, error)
+        assert "batch-0000" in error
+        assert "airfl sweep STUDY --out o --resume" in error
+        assert len(error.splitlines()) == 1
+    assert content(copy) == before
+    assert call("sweep", "s.toml", "--out", "o", "--resume", "--json")[0] == 0
+    assert call("report", "o", "--json")[1] == right
+
+
+def test_a_finished_batch_that_is_gone_altogether_is_missed(call, copy):
+    for path in (copy / "parts").glob("batch-00001.*"):
+        path.unlink()
+    status, _, error = call("report", "o", "--json")
+    assert status == 2
+    assert "1 finished batch is not there any more" in error
+
+
+def test_a_study_that_is_not_finished_is_reported_as_far_as_it_is(call, copy):
+    for path in (*(copy / "parts").glob("batch-00001.*"), copy / "provenance.json"):
+        path.unlink()
+    status, out, _ = call("report", "o", "--json")
+    assert status == 0
+    said = json.loads(out)
+    assert (said["cells"], said["done"], said["failed"]) == (16, 8, 0)
+    assert "8 of 16 cells" in call("report", "o")[1]
+    assert json.loads(call("status", "o", "--json")[1])["done"] == 8
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES[:2], *DAMAGES[3:]])
+@pytest.mark.parametrize("which", ["plan.json", "study.toml"])
+def test_a_damaged_plan_is_refused(call, copy, damage, which):
+    damage(copy / which)
+    for command in ("report", "status"):
+        status, out, error = call(command, "o", "--json")
+        assert (status, out) == (2, ""), (command, out, error)
+        assert which in error
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume", "--json")
+    assert status == (0 if which == "study.toml" else 2), error
+    if which == "study.toml":
+        assert (copy / which).read_text() == TEXT
+
+
+def test_every_flipped_bit_of_a_plan_is_noticed(copy):
+    written = (copy / "plan.json").read_bytes()
+    for place in range(0, len(written), 7):
+        data = bytearray(written)
+        data[place] ^= 1 << (place % 8)
+        (copy / "plan.json").write_bytes(bytes(data))
+        try:
+            plan, _ = runs.find_plan(copy)
+        except InputError:
+            continue
+        assert json.loads(bytes(data)) == json.loads(written), (place, plan)  # white space
+
+
+def test_a_note_of_trackers_that_is_damaged_costs_nothing(copy):
+    from airfl.runs.tracking import track
+
+    plan, folder = runs.find_plan(copy)
+    (copy / "tracked").mkdir()
+    (copy / "tracked" / "batch-00000.json").write_text("[")
+    track(plan, plan.batches[0], Folder(copy), [])
+    assert folder.finished(plan.batches[0])
