@@ -1,6 +1,6 @@
 """Running schemes, keeping their results, and bringing finished runs back."""
 
-from airfl.runs.audit import Audit, audit_linear, audit_one_run, audit_run
+from airfl.runs.audit import Audit, SelfTest, audit_linear, audit_one_run, audit_run, audit_steps, self_test
 from airfl.runs.combiners import CombinerStudy, compare_combiners
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.runs.execute import Progress, pick_device, run
@@ -18,11 +18,13 @@ __all__ = [
     "Progress",
     "Result",
     "SchemeResult",
+    "SelfTest",
     "Standing",
     "Tracked",
     "audit_linear",
     "audit_one_run",
     "audit_run",
+    "audit_steps",
     "compare_combiners",
     "find_plan",
     "load",
@@ -37,6 +39,7 @@ __all__ = [
     "run",
     "run_sweep",
     "save",
+    "self_test",
     "standing_of",
     "start_or_resume",
     "summarise",
