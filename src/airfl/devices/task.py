@@ -61,10 +61,12 @@ class Task:
         first = {key: i for i, key in reversed(list(enumerate(keys)))}  # rows may repeat a trial, as audits do
         parts = in_threads(lambda i: self._trial_batches(i, round_index, active[i]), first.values())
         done = dict(zip(first, parts, strict=True))
-        made = [done[key] for key in keys]
-        steps = max(part.shape[1] for part in made)
-        padded = [np.pad(p, ((0, 0), (0, steps - p.shape[1]), (0, 0)), constant_values=-1) for p in made]
-        return torch.from_numpy(np.stack(padded)).to(self.inputs.device)
+        steps = max(part.shape[1] for part in parts)
+        padded = {
+            key: np.pad(part, ((0, 0), (0, steps - part.shape[1]), (0, 0)), constant_values=-1)
+            for key, part in done.items()
+        }
+        return torch.from_numpy(np.stack([padded[key] for key in keys])).to(self.inputs.device)
 
     def evaluate(self, models: torch.Tensor, part: Literal["test", "train"] = "test") -> tuple[np.ndarray, np.ndarray]:
         """Accuracy and mean loss on the test or training samples of each trial, for models [trials, d]."""
