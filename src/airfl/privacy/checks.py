@@ -67,7 +67,7 @@ def chi_square(sums: np.ndarray | float, freedom: np.ndarray | float) -> np.ndar
 
 
 def chi_square_extremes(sums: np.ndarray, freedom: float) -> float:
-    """The p-value of many such sums with the same degrees of freedom: the smallest and the largest are all that counts."""
+    """The p-value of many such sums with the same degrees of freedom: only the smallest and the largest count."""
     return family(chi_square(np.array([sums.min(), sums.max()]), freedom), sums.size)
 
 
@@ -85,7 +85,7 @@ def binomial(counts: np.ndarray | int, trials: np.ndarray | int, rate: np.ndarra
 
 
 def quadratic(values: np.ndarray, spread: np.ndarray | float) -> np.ndarray:
-    """Two-sided p of centred quadratic forms zᵀAz − tr A of standard normals with eigenvalues |λ| ≤ 1 and Σλ² = `spread`.
+    """Two-sided p of centred quadratic forms zᵀAz − tr A of standard normals; eigenvalues |λ| ≤ 1, Σλ² = `spread`.
 
     log E e^{s(zᵀAz − tr A)} = Σ −½log(1 − 2sλ) − sλ ≤ s²Σλ²/(1 − 2s), which is sub-gamma with variance factor v = 2Σλ²
     and scale 2: P[|·| ≥ x] ≤ 2 exp(−(v/4)(1 + u − √(1 + 2u))), u = 2x/v. It holds for any number of coordinates.
@@ -94,7 +94,7 @@ def quadratic(values: np.ndarray, spread: np.ndarray | float) -> np.ndarray:
     u = 2.0 * np.abs(values) / variance
     # 1 + u − √(1 + 2u) = u²/(1 + u + √(1 + 2u)), without cancellation.
     exponent = 0.25 * variance * u**2 / (1.0 + u + np.sqrt(1.0 + 2.0 * u))
-    return np.minimum(1.0, 2.0 * np.exp(-exponent))
+    return np.asarray(np.minimum(1.0, 2.0 * np.exp(-exponent)))
 
 
 def kolmogorov(values: np.ndarray) -> float:

@@ -48,7 +48,7 @@ def pooled(looks: Sequence[Look]) -> Look:
         np.concatenate([scores - middle for scores, middle in zip(parts, middles, strict=True)])[order]
         for parts in ([look.scores_in for look in looks], [look.scores_out for look in looks])
     ]
-    return Look("together", looks[0].observer, *worlds, which[order])
+    return Look("together", looks[0].observer, worlds[0], worlds[1], which[order])
 
 
 def read_looks(looks: Sequence[Look], reading: Reading, delta: float, confidence: float) -> dict[str, AuditBound]:

@@ -1,7 +1,7 @@
 """Is it white Gaussian noise of the booked variance? Received less the sum, over repetitions, rounds and coordinates.
 
-All take z, [R, T, d]: repetitions × rounds × coordinates, divided by the standard deviation that is planned. If the code
-is right its entries are independent standard normals, and every p-value here is exact or conservative for any R, T, d.
+All take z, [R, T, d]: repetitions × rounds × coordinates, divided by the standard deviation that is planned. If the
+code is right its entries are independent standard normals, and p-values are exact or conservative for any R, T, d.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ PAIRED_DEVICES = 2000
 
 
 def presence(active: np.ndarray, num_devices: int) -> tuple[np.ndarray, bool]:
-    """Who was there, [R, T, n] bool, from device numbers [R, T, K] with −1 for nobody; and that nobody was there twice."""
+    """Who was there, [R, T, n] bool, of device numbers [R, T, K], −1 for nobody; and whether nobody was there twice."""
     there = np.zeros((*active.shape[:2], num_devices + 1), dtype=bool)
     np.put_along_axis(there, np.where(active < 0, num_devices, active), True, axis=2)
     once = bool(((active >= 0).sum(axis=2) == there[..., :num_devices].sum(axis=2)).all())
@@ -54,13 +54,13 @@ def participation_checks(active: np.ndarray, sampling: Sampling) -> list[Check]:
     return found
 
 
-def _family(
-    name: str, counts: np.ndarray, trials: int, rate: float, words: str, number: int | None = None
-) -> Check:
+def _family(name: str, counts: np.ndarray, trials: int, rate: float, words: str, number: int | None = None) -> Check:
     p_values = checks.binomial(np.array([counts.min(), counts.max()]), trials, rate)
     device = int((counts.argmin(), counts.argmax())[int(np.argmin(p_values))])
     text = f"{words} {counts[device] / trials:.3g} of the draws, and the ledger states {rate:.3g}"
-    return Check(name, f"device {device % (number or len(counts))} {text}", checks.family(p_values, counts.size), counts.size)
+    return Check(
+        name, f"device {device % (number or len(counts))} {text}", checks.family(p_values, counts.size), counts.size
+    )
 
 
 def _together(there: np.ndarray, sampling: Sampling) -> Check:

@@ -1,4 +1,4 @@
-"""The base station's view: every antenna, and a filter matched to one device's path and whitened against what covers it.
+"""The base station's view: every antenna, and a filter matched to one device's path, whitened against what covers it.
 
 With p = h s of the canary's device and C = σ²I + ν Σ_k p_k p_kᴴ, the base station cannot do better than w = C⁻¹p: the
 score Σ_t Re(w_tᴴ Y_t u) has mean c Σ_t p_tᴴC_t⁻¹p_t with the canary in, and variance ½ Σ_t p_tᴴC_t⁻¹p_t, so that
@@ -39,7 +39,7 @@ class Heard:
 def listen(
     single: Simulation, samples: Samples, keys: Sequence[int], sign: float, opener: Opener, advance: Advance | None
 ) -> Heard:
-    """Send a canary of the device that is heard best, times ``sign``, and nothing else, in repetitions with these keys."""
+    """Send a canary of the device that is heard best, times ``sign``, and nothing else; a repetition per key."""
     system = single.config.system
     size = max(1, BATCH_NUMBERS // (system.num_antennas * (system.num_antennas + system.num_devices)))
     parts = [_listen(single, samples, keys[i : i + size], sign, opener, advance) for i in range(0, len(keys), size)]
@@ -66,7 +66,7 @@ def _listen(
         combiner, seen = _matched(reception, slot)
         there = here.any(axis=1)
         planted = {row: (int(slot[row]), loud) for row in np.flatnonzero(there).tolist()}
-        given = given_updates(reception, narrow.plan.dim, batch.task.inputs.device, planted)
+        given = given_updates(narrow, reception, planted)
         received = narrow.heard(replace(reception, combiner=combiner), given).double().cpu()
         scores += np.where(there, (received @ direction.double()).numpy(), 0.0)
         energy += np.where(there, seen, 0.0)

@@ -11,9 +11,10 @@ import torch
 from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.devices.models import ModelSpec
+from airfl.privacy import Observer
 from airfl.privacy.looks import Look
 from airfl.randomness import stream
-from airfl.runs.audit.worlds import random_direction
+from airfl.runs.audit.worlds import Plant, random_direction
 from airfl.simulate import State
 
 #: Repetitions that a kind of canary needs to have a look of its own.
@@ -48,7 +49,7 @@ class Canaries:
         found = []
         for kind, name in enumerate(self.names):
             which = np.flatnonzero(self.kinds == kind)
-            observer = "models" if name == "one round" else "model"
+            observer: Observer = "models" if name == "one round" else "model"
             found.append(Look(name, observer, scores_in[which], scores_out[which], which))
         return found
 
@@ -61,7 +62,7 @@ class Planted:
         self._devices, self._rounds = torch.from_numpy(devices), torch.from_numpy(rounds)
         self._moved = torch.zeros(len(kinds), dtype=torch.float64)
 
-    def planting(self, length: float):  # type: ignore[no-untyped-def]
+    def planting(self, length: float) -> Plant:
         """What plants them: every canary's device sends its direction, so long."""
 
         def plant(block: UpdateBlock, devices: torch.Tensor, t: int) -> UpdateBlock:

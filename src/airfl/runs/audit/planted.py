@@ -22,7 +22,7 @@ from airfl.simulate import Simulation
 #: What a defect makes of the noise, given the noise [trials, d], the reception and the number of rounds.
 NoiseDefect = Callable[[torch.Tensor, Reception, int], torch.Tensor]
 #: Plants a defect in repetitions of a run.
-Plant = Callable[[Simulation], Simulation]
+Planting = Callable[[Simulation], Simulation]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Defect:
     """A planted bug; ``sampled`` if it is one of sampling, so that its run claims credit for it."""
 
     name: str
-    plant: Plant
+    plant: Planting
     sampled: bool = False
 
     def open(self, single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
@@ -145,7 +145,7 @@ class _LooseClip(Simulation):
         return Simulation._clip(loose, block, watch)
 
 
-def _clipping(factor: float) -> Plant:
+def _clipping(factor: float) -> Planting:
     kind = type("LooseClip", (_LooseClip,), {"factor": factor})
 
     def plant(simulation: Simulation) -> Simulation:
@@ -155,20 +155,20 @@ def _clipping(factor: float) -> Plant:
     return plant
 
 
-def _noise(change: NoiseDefect) -> Plant:
+def _noise(change: NoiseDefect) -> Planting:
     return lambda s: replace(s, uplink=_Altered(s.uplink, change, s.config.system.rounds))
 
 
-def _reception(change: Callable[[Reception], Reception]) -> Plant:
+def _reception(change: Callable[[Reception], Reception]) -> Planting:
     return lambda s: replace(s, uplink=_Resettled(s.uplink, change))
 
 
-def _sent_twice(device: int) -> Plant:
+def _sent_twice(device: int) -> Planting:
     return lambda s: replace(s, uplink=_Twice(s.uplink, s.plan.active, device))
 
 
 def _one_noise_for_all(simulation: Simulation) -> Simulation:
-    uplink = replace(simulation.uplink, trials=(0,) * len(simulation.task.trials))  # type: ignore[type-var, call-arg]
+    uplink = replace(simulation.uplink, trials=(0,) * len(simulation.task.trials))  # type: ignore[type-var]
     return replace(simulation, uplink=uplink)
 
 
@@ -189,7 +189,7 @@ def _negated(uplink: Uplink) -> Uplink:
 
 
 def _rank_one(noise: torch.Tensor, *_: object) -> torch.Tensor:
-    signs = 1.0 - 2.0 * (torch.arange(noise.shape[1], device=noise.device) * 7 % 5 % 2)
+    signs: torch.Tensor = 1.0 - 2.0 * (torch.arange(noise.shape[1], device=noise.device) * 7 % 5 % 2)
     return noise[:, :1] * signs
 
 
@@ -201,7 +201,8 @@ def _halves(noise: torch.Tensor, *_: object) -> torch.Tensor:
 def _uniform(noise: torch.Tensor, reception: Reception, _: int) -> torch.Tensor:
     std = reception.noise_var.sqrt().unsqueeze(1).to(noise.device)
     shares = torch.special.ndtr(noise.double() / std)
-    return (3.0**0.5 * std * (2.0 * shares - 1.0)).float()
+    changed: torch.Tensor = 3.0**0.5 * std * (2.0 * shares - 1.0)
+    return changed.float()
 
 
 def _without(part: slice) -> NoiseDefect:

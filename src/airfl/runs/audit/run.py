@@ -17,8 +17,15 @@ import torch
 from airfl.config import Config
 from airfl.devices import Samples, load_samples, open_task
 from airfl.errors import InputError
-from airfl.privacy import GaussianAccountant, Ledger, Sampling, gaussian_epsilon
-from airfl.privacy.auditing import best_guesses, gaussian_bound, linear_scores, one_run_bound, threshold_bound
+from airfl.privacy import GaussianAccountant, Ledger, Observer, Sampling, gaussian_epsilon
+from airfl.privacy.auditing import (
+    AuditBound,
+    best_guesses,
+    gaussian_bound,
+    linear_scores,
+    one_run_bound,
+    threshold_bound,
+)
 from airfl.privacy.checks import Check, judged
 from airfl.privacy.looks import Look, best, pooled, read_looks
 from airfl.privacy.participation_tests import participation_checks
@@ -101,11 +108,10 @@ def audit_run(
     sure = 1.0 - (1.0 - confidence) / views
     looks = _looks(canaries.looks(worlds[True], worlds[False]))
     readings = [read_looks(looks, reading, delta, sure) for reading in (threshold_bound, gaussian_bound)]
-    found = [
-        View(observer, *(_stated(best({n: r[n] for n in names}), confidence) for r in readings),
-             uppers(ledgers, config.neighbours, delta, observer))
-        for observer, names in _names(looks).items()
-    ]  # fmt: skip
+    found = []
+    for observer, names in _names(looks).items():
+        bounds = [_stated(best({name: reading[name] for name in names}), confidence) for reading in readings]
+        found.append(View(observer, bounds[0], bounds[1], uppers(ledgers, config.neighbours, delta, observer)))
     tested = [f"the final model: {2 * repetitions} trainings, canaries of {len(canaries.names)} kinds"]
     if len(found) > 1:
         tested.append("every round's model: canaries that send in one round only")
@@ -232,15 +238,16 @@ def _looks(looks: list[Look]) -> list[Look]:
     return [pooled(model), *looks] if len(model) > 1 else looks
 
 
-def _names(looks: Sequence[Look]) -> dict[str, list[str]]:
+def _names(looks: Sequence[Look]) -> dict[Observer, list[str]]:
     """The looks of each observer; the model comes first."""
-    found: dict[str, list[str]] = {}
+    found: dict[Observer, list[str]] = {}
     for look in looks:
         found.setdefault(look.observer, []).append(look.name)
     return found
 
 
-def _stated(bound, confidence: float):  # type: ignore[no-untyped-def]
+def _stated(bound: AuditBound, confidence: float) -> AuditBound:
+    """The bound with the confidence that it has together with all others."""
     return replace(bound, confidence=confidence)
 
 
@@ -292,7 +299,8 @@ def _participation(
     return participation_checks(table, sampling), [words], []
 
 
-def _promised_to(single: Simulation):  # type: ignore[no-untyped-def]
+def _promised_to(single: Simulation) -> Observer | None:
+    """Whom the scheme promises its ε; None where it promises nothing."""
     return single.scheme.observer if single.scheme.keeps_budget else None
 
 

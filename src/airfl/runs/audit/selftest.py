@@ -68,7 +68,7 @@ def self_test(
     """
     if clean < 0:
         raise InputError(f"`clean` must not be negative; got {clean}")
-    jobs = [(which, len(DEFECTS) - which, repetitions) for which in range(len(DEFECTS))]
+    jobs = [(which, which, repetitions) for which in range(len(DEFECTS))]
     jobs += [(-1, seed, repetitions) for seed in range(clean)]
     found = []
     for answer in _worked_off(jobs, workers):

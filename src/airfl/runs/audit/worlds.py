@@ -85,21 +85,29 @@ def planting(sent: Mapping[int, torch.Tensor]) -> Plant:
 
 
 def given_updates(
-    reception: Reception, dim: int, device: torch.device, loud: Mapping[int, tuple[int, torch.Tensor]]
+    simulation: Simulation, reception: Reception, loud: Mapping[int, tuple[int, torch.Tensor]]
 ) -> Iterable[UpdateBlock]:
-    """Zeros from every device, but for what some rows' slots send: row -> (slot, update [d])."""
-    rows, width = reception.gains.shape
-    size = max(1, BLOCK_ENTRIES // (width * dim))
+    """Zeros from every device, but for what some rows' slots send: row -> (slot, update [d]).
+
+    Where antennas are simulated every device has to send; else zeros of one device stand for those of all.
+    """
+    (rows, width), dim = reception.gains.shape, simulation.plan.dim
+    if not isinstance(simulation.uplink, SignalUplink) and simulation.config.scheme.uplink != "signal":
+        width = 1
+    size, device = max(1, BLOCK_ENTRIES // (width * dim)), simulation.task.inputs.device
     for first in range(0, rows, size):
         count = min(size, rows - first)
         trained = torch.zeros(count, width, dim)
+        slot = torch.arange(width).repeat(count, 1)
         for row in range(first, first + count):
             if row in loud:
-                trained[row - first, loud[row][0]] = loud[row][1]
+                place, update = loud[row]
+                if width == 1:
+                    slot[row - first, 0] = place
+                trained[row - first, 0 if width == 1 else place] = update
         trial = torch.arange(first, first + count).repeat_interleave(width)
-        slot = torch.arange(width).repeat(count)
-        losses = torch.zeros(count * width)
-        yield UpdateBlock(*(part.to(device) for part in (trial, slot, trained.flatten(0, 1), losses)))
+        parts = (trial, slot.flatten(), trained.flatten(0, 1), torch.zeros(count * width))
+        yield UpdateBlock(*(part.to(device) for part in parts))
 
 
 @dataclass(frozen=True)
