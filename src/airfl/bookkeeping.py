@@ -76,8 +76,9 @@ def book_round(
         (True, False): "channel",
         (True, True): "channel+artificial",
     }
-    events = []
-    for row in range(len(gains)):
+    events: list[RoundEvent] = []
+    copies = plan.copies if gradient_var is None else 1
+    for row in range(0, len(gains), copies):
         domain, steps = None, max_local_steps(row)
         if learning.domain_diameter is not None and learning.plain_server and steps is not None:
             mean_gain = float(gains[row].abs().sum()) / plan.normaliser
@@ -103,7 +104,9 @@ def book_round(
             hides_participation=bool(plan.hides_participation) and plan.hides_participation[row],
             gradient_var=None if gradient_var is None else float(gradient_var[row]),
         )
-        events.append(event if sent is None else heard_event(event, t, sent.received_norms[row], active[row]))
+        if sent is not None:
+            event = heard_event(event, t, sent.received_norms[row], active[row])
+        events.extend([event] * copies)
     return events
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -289,6 +290,10 @@ def audit(
     repetitions: Annotated[int | None, typer.Option(help="Trainings with, and as many without, the canary.")] = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="One training with many canaries instead.")] = False,
     canaries: Annotated[int | None, typer.Option(help="Canary devices of --one-run; default: half of them.")] = None,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Plant seventeen defects, and see that none is missed.")
+    ] = False,
+    clean: Annotated[int | None, typer.Option(help="Audits without a defect of --self-test; default 300.")] = None,
     mu: Annotated[float | None, typer.Option(help="Audit one linear round with this μ: a check of the audit.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ; default: the configuration's.")] = None,
     confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
@@ -296,7 +301,7 @@ def audit(
     no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
-    """How much does the mechanism leak at least? Trains with and without a canary device, many times."""
+    """How much does the mechanism leak at least, and is its noise the noise that is booked?"""
     from airfl import config as configuration
     from airfl import runs
     from airfl.errors import InputError
@@ -305,6 +310,14 @@ def audit(
     from airfl.report.progress import Steps
     from airfl.schemes import SCHEMES
 
+    if clean is not None and not self_test:
+        raise InputError("--clean goes with --self-test")
+    if self_test:
+        asked = (source, settings, scheme, canaries, mu, delta, out)
+        if one_run or confidence != 0.95 or any(value is not None for value in asked):
+            raise InputError("--self-test has a run of its own; only --clean, --repetitions and --json go with it")
+        _self_test(clean, 1000 if repetitions is None else repetitions, as_json)
+        return
     if (source is None) == (mu is None):
         raise InputError("give a preset or file to train, or --mu for a mechanism that is known; one of the two")
     if one_run and repetitions is not None:
@@ -322,7 +335,8 @@ def audit(
         names = [name for name in config.scheme.names if SCHEMES[name].keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions
-        with Steps("audit", config.system.rounds * (2 if one_run else 2 * count)) as steps:
+        total = 2 * config.system.rounds if one_run else runs.audit_steps(config, name, count)
+        with Steps("audit", total) as steps:
             if one_run:
                 found = runs.audit_one_run(
                     config, name, canaries, delta=delta, confidence=confidence, advance=steps.advance
@@ -335,9 +349,24 @@ def audit(
         print(json.dumps(found.summary, allow_nan=False))
     else:
         print_audit(found, folder)
-    refuted = found.summary["refuted_proofs"]
-    if refuted:
-        _fail(f"the audit refutes {', '.join(refuted)}: more leaks than was booked", EXIT_FAILED)
+    if found.findings:
+        _fail(found.findings[0], EXIT_FAILED)
+
+
+def _self_test(clean: int | None, repetitions: int, as_json: bool) -> None:
+    """Audit planted defects and runs without any."""
+    from airfl import runs
+    from airfl.report.console import print_self_test
+    from airfl.report.progress import Steps
+    from airfl.runs.audit.planted import DEFECTS
+    from airfl.runs.audit.selftest import CLEAN
+
+    count = CLEAN if clean is None else clean
+    with Steps("audits", len(DEFECTS) + count) as steps:
+        found = runs.self_test(count, repetitions, workers=os.cpu_count() or 1, advance=steps.advance)
+    print(json.dumps(found.summary, allow_nan=False)) if as_json else print_self_test(found)
+    if found.missed:
+        _fail(f"the audit misses {len(found.missed)} of {len(found.bugs)} planted defects", EXIT_FAILED)
 
 
 @app.command()

@@ -75,6 +75,11 @@ class RadioPlan:
         """Trials of the batch."""
         return len(self.active)
 
+    @property
+    def copies(self) -> int:
+        """How many rows in a row are copies of one trial, with the same devices and channels."""
+        return self._copies
+
     @cached_property
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² σ²/2 + ν K_t/2 per real coordinate, [trials, T]."""

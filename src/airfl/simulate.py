@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -137,6 +137,11 @@ class Simulation:
             if self.plan.artificial is not None:
                 check_views(self.plan, row, ledger)
         return state.released
+
+    def heard(self, reception: Reception, blocks: Iterable[UpdateBlock]) -> torch.Tensor:
+        """Δ̂, [trials, d], of updates that are given rather than trained: clipped and sent as trained ones are."""
+        watch = Watch(*reception.gains.shape)
+        return self.uplink.receive((self._clip(block, watch) for block in blocks), self.plan.dim, reception)
 
     def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
         factors, norms = clip_factors(block.trained, self.plan.clip_norm)

@@ -78,10 +78,12 @@ class Task:
         first = {key: i for i, key in reversed(list(enumerate(keys)))}  # rows may repeat a trial, as audits do
         parts = in_threads(lambda i: self._trial_batches(i, round_index, active[i]), first.values())
         done = dict(zip(first, parts, strict=True))
-        made = [done[key] for key in keys]
-        steps = max(part.shape[1] for part in made)
-        padded = [np.pad(p, ((0, 0), (0, steps - p.shape[1]), (0, 0)), constant_values=-1) for p in made]
-        return torch.from_numpy(np.stack(padded)).to(self.inputs.device)
+        steps = max(part.shape[1] for part in parts)
+        padded = {
+            key: np.pad(part, ((0, 0), (0, steps - part.shape[1]), (0, 0)), constant_values=-1)
+            for key, part in done.items()
+        }
+        return torch.from_numpy(np.stack([padded[key] for key in keys])).to(self.inputs.device)
 
     def evaluate(self, models: torch.Tensor, part: Literal["test", "train"] = "test") -> tuple[np.ndarray, np.ndarray]:
         """Accuracy and mean loss on the test or training samples of each trial, for models [trials, d]."""
@@ -219,7 +221,7 @@ def _needs(task: Task) -> list[Need]:
     learning, rows, partitions = task.config.learning, len(task.trials), task.partitions
     longest = max(int(partition.sizes.max()) for partition in partitions)
     shortest = min(int(partition.sizes.min()) for partition in partitions)
-    steps = max(task.max_local_steps(row) for row in range(rows))
+    steps = learning.local_steps or task._steps_per_epoch(longest) * (learning.local_epochs or 0)
     epochs = learning.local_epochs or math.ceil(steps / max(1, task._steps_per_epoch(shortest)))
     taken = 8 * rows * fewest_active(task.config) * steps * task.batch_width
     on_cpu = task.inputs.device.type == "cpu"

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.words import audit_sentence, data_text, headline
-from airfl.runs import Audit, CombinerStudy, Result, Standing
+from airfl.runs import Audit, CombinerStudy, Result, SelfTest, Standing
 from airfl.schemes import SCHEMES
 from airfl.study import Plan
 from airfl.wording import epsilon_text, number, percent, plain_console
@@ -108,10 +108,44 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
         verdict = "refuted" if name in summary["refuted"] else "not refuted"
         proof = "" if ACCOUNTANTS[name].valid else ", not a proof"
         table.add_row(f"{name}, at most", epsilon_text(value), f"{verdict}{proof}")
-    plain_console().print(table)
-    plain_console().print(audit_sentence(summary), highlight=False)
+    if summary["base_station"] is not None:
+        antennas = summary["base_station"]
+        table.add_row("base station, at least", f"{antennas['epsilon_lower']:.4g}", f"{share}, for any mechanism")
+        for name, value in antennas["epsilon_upper"].items():
+            verdict = "refuted" if name in antennas["refuted"] else "not refuted"
+            table.add_row(f"base station, {name}, at most", epsilon_text(value), verdict)
+    console = plain_console()
+    console.print(table)
+    if audit.checks:
+        failed = len(audit.failed)
+        console.print(f"{len(audit.checks)} checks of noise, contributions and participation: {failed} failed.")
+        for check in audit.failed:
+            console.print(f"• {check.name}: {check.found} (p = {check.p_value:.2g})", highlight=False)
+    console.print(audit_sentence(summary), highlight=False, markup=False)
+    for words, items in (("Tested", audit.tested), ("Not tested", audit.not_tested)):
+        for item in items:
+            console.print(f"• {words}: {item}.", highlight=False, markup=False)
     if folder is not None:
-        plain_console().print(f"Figure: {folder}/audit.png", highlight=False)
+        console.print(f"Figure: {folder}/audit.png", highlight=False)
+
+
+def print_self_test(found: SelfTest) -> None:
+    """Every planted defect with what caught it, and the false alarms."""
+    table = Table(box=box.SIMPLE)
+    table.add_column("planted")
+    table.add_column("caught by")
+    for name, caught in found.bugs.items():
+        more = f" and {len(caught) - 1} more" if len(caught) > 1 else ""
+        table.add_row(name, f"{caught[0]}{more}" if caught else "nothing: missed")
+    summary, console = found.summary, plain_console()
+    console.print(table)
+    console.print(
+        f"{summary['planted'] - summary['missed']} of {summary['planted']} planted defects caught; "
+        f"{summary['false_alarms']} false alarms in {summary['clean']} audits without a defect.",
+        highlight=False,
+    )
+    for alarm in summary["alarms"]:
+        console.print(f"• seed {alarm['seed']}: {', '.join(alarm['by'])}", highlight=False)
 
 
 def print_standing(standing: Standing, folder: str) -> None:

@@ -76,11 +76,8 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
         f"At {100 * confidence:g} % confidence the mechanism leaks at least ε = {epsilon_text(lower)} "
         f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]})"
     )
-    if summary["refuted_proofs"]:
-        return (
-            f"{found}, more than {', '.join(summary['refuted_proofs'])} allows (ε = {epsilon_text(upper)}): "
-            "the noise that was booked is not the noise that was added."
-        )
+    if summary["findings"]:
+        return f"{found}. Something is wrong: {'; '.join(summary['findings'])}."
     return (
         f"{found} to {OBSERVER_WORDS[summary['observer']]}; the tightest proven bound is ε = {epsilon_text(upper)} "
         f"({name}). Nothing speaks against it."

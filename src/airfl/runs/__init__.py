@@ -1,6 +1,6 @@
 """Running schemes, keeping their results, and bringing finished runs back."""
 
-from airfl.runs.audit import Audit, audit_linear, audit_one_run, audit_run
+from airfl.runs.audit import Audit, SelfTest, audit_linear, audit_one_run, audit_run, audit_steps, self_test
 from airfl.runs.combiners import CombinerStudy, compare_combiners
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.runs.execute import Progress, pick_device, run
@@ -25,11 +25,13 @@ __all__ = [
     "Progress",
     "Result",
     "SchemeResult",
+    "SelfTest",
     "Standing",
     "Tracked",
     "audit_linear",
     "audit_one_run",
     "audit_run",
+    "audit_steps",
     "claimed",
     "compare_combiners",
     "find_plan",
@@ -47,6 +49,7 @@ __all__ = [
     "run",
     "run_sweep",
     "save",
+    "self_test",
     "standing_of",
     "start_or_resume",
     "summarise",

@@ -276,9 +276,7 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
-        if (
-            isinstance(error, OSError) and error.filename is None
-        ):  # a full disk says of itself not what it had no room for
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say what it had no room for
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 

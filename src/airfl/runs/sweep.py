@@ -201,7 +201,7 @@ def standing_of(out: str | Path) -> Standing:
     """Where a study stands, from its folder alone."""
     plan, folder = find_plan(out)
     standing = Standing(plan)
-    at_work = is_locked(folder.path)
+    at_work, receipts = is_locked(folder.path), sound_receipts(plan, folder)
     for batch in plan.batches:
         if batch.name in receipts:
             standing.settle(receipts[batch.name])

@@ -1,0 +1,128 @@
+"""A run repeated many times, with what some devices send replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from airfl.air import EquivalentUplink, Receiver, Reception, SignalUplink, Uplink
+from airfl.channel import open_link
+from airfl.devices import Samples, UpdateBlock, open_task
+from airfl.planning import plan_rounds
+from airfl.simulate import Simulation, State
+
+#: How many times the clip norm a canary's update is long: clipping is under audit too.
+LOUD = 1000.0
+#: Model entries that the repetitions of one batch may hold, and repetitions at most.
+BATCH_ENTRIES, BATCH_ROWS = 30_000_000, 4000
+#: Numbers of given updates that are held at a time.
+BLOCK_ENTRIES = 2_000_000
+
+Advance = Callable[[int], None]
+#: Opens repetitions of a trial, one per key.
+Opener = Callable[[Simulation, Samples, Sequence[int]], Simulation]
+#: Given a block, the device number of each of its updates, and the round: the block with canaries in it.
+Plant = Callable[[UpdateBlock, torch.Tensor, int], UpdateBlock]
+#: Sees the states before and after a round.
+Witness = Callable[[State, State], None]
+
+
+def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
+    """A trial once per key, with the same devices, data and channels, and participation and noise keyed anew."""
+    config, plan, rows = single.config, single.plan, (0,) * len(keys)
+    if config.system.everyone:
+        plan = plan.repeated(len(keys))
+    else:
+        link = replace(open_link(config, rows), participation_keys=tuple(keys))
+        if config.scheme.combiner_columns == "all":  # the design does not depend on who takes part
+            plan = plan.repeated(len(keys), link)
+        else:
+            steps = single.task.max_local_steps(0)
+            plan = plan_rounds(config, single.scheme, link, plan.dim, None if steps is None else [steps] * len(keys))
+    kind = SignalUplink if isinstance(single.uplink, SignalUplink) else EquivalentUplink
+    task = open_task(config, rows, samples)
+    return replace(
+        single, task=task, plan=plan, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
+    )
+
+
+def play(simulation: Simulation, plant: Plant, advance: Advance | None, witness: Witness | None = None) -> State:
+    """Run all rounds with canaries planted."""
+    state = simulation.init()
+    for _ in range(simulation.config.system.rounds):
+        before, state = state, play_round(simulation, state, plant)
+        if witness is not None:
+            witness(before, state)
+        if advance is not None:
+            advance(len(state.models))
+    return state
+
+
+def play_round(simulation: Simulation, state: State, plant: Plant) -> State:
+    """Run one round with canaries planted."""
+    active, t = torch.from_numpy(simulation.plan.active_in(state.round)), state.round
+
+    def intervene(block: UpdateBlock) -> UpdateBlock:
+        return plant(block, active[block.trial.cpu(), block.slot.cpu()], t)
+
+    return simulation.advance(state, intervene).after
+
+
+def planting(sent: Mapping[int, torch.Tensor]) -> Plant:
+    """What each of some devices sends in place of its update, in every repetition and round."""
+
+    def plant(block: UpdateBlock, devices: torch.Tensor, _: int) -> UpdateBlock:
+        for number, vector in sent.items():
+            where, own = (part.to(block.trained.device) for part in (devices == number, vector))
+            if bool(where.any()):
+                block = block.planted(where, own)
+        return block
+
+    return plant
+
+
+def given_updates(
+    simulation: Simulation, reception: Reception, loud: Mapping[int, tuple[int, torch.Tensor]]
+) -> Iterable[UpdateBlock]:
+    """Zeros from every device, but for what some rows' slots send: row -> (slot, update [d]).
+
+    Where antennas are simulated every device has to send; else zeros of one device stand for those of all.
+    """
+    (rows, width), dim = reception.gains.shape, simulation.plan.dim
+    if not isinstance(simulation.uplink, SignalUplink) and simulation.config.scheme.uplink != "signal":
+        width = 1
+    size, device = max(1, BLOCK_ENTRIES // (width * dim)), simulation.task.inputs.device
+    for first in range(0, rows, size):
+        count = min(size, rows - first)
+        trained = torch.zeros(count, width, dim)
+        slot = torch.arange(width).repeat(count, 1)
+        for row in range(first, first + count):
+            if row in loud:
+                place, update = loud[row]
+                if width == 1:
+                    slot[row - first, 0] = place
+                trained[row - first, 0 if width == 1 else place] = update
+        trial = torch.arange(first, first + count).repeat_interleave(width)
+        parts = (trial, slot.flatten(), trained.flatten(0, 1), torch.zeros(count * width))
+        yield UpdateBlock(*(part.to(device) for part in parts))
+
+
+@dataclass(frozen=True)
+class Noiseless(Uplink):
+    """The uplink without any noise."""
+
+    uplink: Uplink
+
+    def open(self, dim: int, reception: Reception) -> Receiver:
+        """See ``Uplink.open``."""
+        silent = replace(reception, noise_var=torch.zeros_like(reception.noise_var), noise_power=0.0, artificial=None)
+        return self.uplink.open(dim, silent)
+
+
+def random_direction(generator: np.random.Generator, dim: int) -> torch.Tensor:
+    """A random direction of length 1."""
+    draw = generator.standard_normal(dim)
+    return torch.from_numpy(draw / np.linalg.norm(draw)).float()
