@@ -89,7 +89,7 @@ def images() -> airfl.Dataset:
     centres = np.stack([4 + 5 * (labels % 5), 8 + 12 * (labels // 5)], axis=1) + generator.normal(0, 1, (400, 2))
     far = (rows - centres[:, :1, None]) ** 2 + (columns - centres[:, 1:, None]) ** 2
     pixels = 2.0 * np.exp(-far / 18.0) - 1.0 + generator.normal(0, 0.1, far.shape)
-    return airfl.Dataset(pixels[:, None].astype(np.float32), labels, 320)
+    return airfl.Dataset(pixels[:, None].astype(np.float32), labels, 320, num_classes=10)
 
 
 def configurations() -> dict[str, airfl.Config]:
