@@ -26,7 +26,7 @@ def test_estimates_have_the_stated_error_and_it_is_independent(tiny):
     config = tiny.replace({"channel.csi_error": 0.2, "system.rounds": 2000})
     link = open_link(config, [0])
     true, known = link.channels(range(2000))[0], link.estimates(range(2000))[0]
-    scale = np.sqrt((link.distances_m is not None) * 1.0) * link._mean_amplitude()[0][None, :, None]
+    scale = link.law.amplitude[0][None, :, None]
     error, known = (true - known) / scale, known / scale
     assert np.mean(np.abs(error) ** 2) == pytest.approx(0.2, rel=0.02)
     assert np.mean(np.abs(known) ** 2) == pytest.approx(0.8, rel=0.02)
