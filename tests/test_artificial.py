@@ -45,14 +45,14 @@ def test_the_base_station_is_kept_to_the_budget(guarded):
         outside = make_accountant("gaussian", ledger, "add-remove", "model").epsilon(1e-5)
         assert outside < curious  # the model is covered by everyone's noise, a device at the antennas by its own
         event = ledger.events[0]
-        nu, q = float(simulation.plan.artificial[row]), float(simulation.plan.norm[row, 0])
+        nu, q = float(simulation.schedule.artificial[row]), float(simulation.schedule.norm[row, 0])
         assert event.noise_source == "channel+artificial"
         # A device that looks on knows its own noise: that of the eleven others is booked.
         assert event.noise_var == pytest.approx(q * q * event.noise_power / 2 + 11 * nu / 2)
-        reception, sent = simulation.plan.reception(0)
-        assert float(sent.power_w.max()) <= guarded.channel.power_w * (1 + 1e-9)
+        setting = simulation.schedule.setting(0)
+        assert float(setting.power_w.max()) <= guarded.channel.power_w * (1 + 1e-9)
         # The number that the ledger keeps is the coloured quadratic form over the paths that were used.
-        paths = (reception.channels[row] * reception.tx_scaling[row].unsqueeze(1)).numpy()
+        paths = (setting.channels[row] * setting.tx_scaling[row].unsqueeze(1)).numpy()
         sigma2 = event.noise_power
         cover = sigma2 * np.eye(16) + nu * sum(np.outer(p, p.conj()) for p in paths)
         brute = [math.sqrt(sigma2 * (p.conj() @ np.linalg.solve(cover, p)).real) for p in paths]
@@ -74,12 +74,12 @@ def test_distrust_costs_noise(guarded):
 def test_artificial_noise_is_the_same_in_both_uplinks(guarded):
     """The noise booked is the noise added, whoever adds it."""
     plan = plan_of(guarded, "airfl-an", trials=(0,))
-    reception, _ = plan.reception(1)
+    setting = plan.setting(1)
     dim = 100_000
     silence = UpdateBlock(torch.zeros(12, dtype=torch.int64), torch.arange(12), torch.zeros(12, dim), torch.zeros(12))
     booked = float(plan.noise_var[0, 1])
     for kind in (EquivalentUplink, SignalUplink):
-        noise = kind(3, (0,)).receive([silence], dim, reception)[0].double()
+        noise = kind(3, (0,)).receive([silence], dim, setting)[0].double()
         assert float(noise.var()) == pytest.approx(booked, rel=5 * math.sqrt(2 / dim))
 
 

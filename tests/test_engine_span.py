@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from airfl.air import EquivalentUplink, Reception, SignalUplink
+from airfl.air import EquivalentUplink, SignalUplink
 from airfl.devices import build_model, clip_factors
 from airfl.devices.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.updates import Spanned
-from airfl.lanes import Lane, met_by
+from airfl.rounds.lanes import Lane, met_by
 from airfl.threads import torch_threads
+from tests.oracles.settings import setting_of
 from tests.test_models_and_engines import gather
 
 
@@ -90,10 +91,10 @@ def test_both_uplinks_receive_spanned_updates(kind):
     spec, *data = problem()
     gains = torch.rand(3, 7, generator=torch.Generator().manual_seed(4)).to(torch.complex128)
     ones = torch.ones(3, 1, dtype=torch.complex128)
-    reception = Reception(0, gains, torch.zeros(3).double(), 0.0, gains.unsqueeze(2), torch.ones_like(gains), ones)
+    setting = setting_of(0, gains, torch.zeros(3).double(), 0.0, gains.unsqueeze(2), torch.ones_like(gains), ones)
     factors = torch.rand(7, generator=torch.Generator().manual_seed(5))
     blocks = [replace(block, factors=factors[block.slot]) for block in spanned(spec, *data, 0.3)]
-    received = kind(1, (0, 1, 2)).receive(blocks, spec.dim, reception)
+    received = kind(1, (0, 1, 2)).receive(blocks, spec.dim, setting)
     updates, _ = gather(LoopEngine(spec).train(*data, 0.3), 3, 7, spec.dim)
     expected = torch.einsum("tk,k,tkd->td", gains.real.float(), factors, updates)
     assert torch.allclose(received, expected, atol=1e-4)

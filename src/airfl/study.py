@@ -36,7 +36,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from airfl.config import Config, SchemeName, read
+from airfl.catalogue import SchemeName
+from airfl.config import Config, read
 from airfl.errors import InputError
 from airfl.version import __version__
 

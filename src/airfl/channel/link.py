@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from airfl.channel.laws import LAWS, Law
+from airfl.channel.laws import LAWS, Law, outside_law
 from airfl.channel.noise import noise_power_w
 from airfl.config import Config
+from airfl.imports import import_callable, is_import_path
+from airfl.participation import participants
 from airfl.randomness import complex_normal, stream
 
 
@@ -24,8 +25,6 @@ class Link:
         law: draws the channels.
         participation_keys: what the draws of active devices are keyed with; default the trials. An audit repeats one
             trial with new draws.
-        designs: combiners that were found for this link; the schemes of a run share them, and so do copies of the link
-            with another power.
     """
 
     config: Config
@@ -33,7 +32,6 @@ class Link:
     noise_power: float
     law: Law
     participation_keys: tuple[int, ...] | None = None
-    designs: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
     _last: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def weakest_path_gain(self, index: int) -> float:
@@ -75,29 +73,17 @@ class Link:
         return std
 
     def active(self, rounds: Sequence[int]) -> np.ndarray:
-        """Who transmits: sorted numbers of the active devices, shape [trials, rounds, K].
-
-        Fixed: K of n are drawn uniformly without replacement, afresh in every round. Poisson: every device by its own
-        coin; rows are n wide and filled up with −1.
-        """
-        system = self.config.system
-        if system.everyone:
-            n = system.num_devices
-            return np.broadcast_to(np.arange(n), (len(self.trials), len(rounds), n)).copy()
+        """Who transmits: sorted numbers of the active devices, [trials, rounds, K]; see ``participation``."""
         keys = self.trials if self.participation_keys is None else self.participation_keys
-        return np.stack([np.stack([self._participants(key, t) for t in rounds]) for key in keys])
-
-    def _participants(self, key: int, round_index: int) -> np.ndarray:
-        system = self.config.system
-        generator = stream(system.seed, "participation", key, round_index)
-        if not system.is_poisson:
-            return np.sort(generator.choice(system.num_devices, system.num_active, replace=False))
-        heads = np.flatnonzero(generator.random(system.num_devices) < system.participation)
-        return np.pad(heads, (0, system.num_devices - len(heads)), constant_values=-1)
+        return np.stack([np.stack([participants(self.config, key, t) for t in rounds]) for key in keys])
 
 
 def open_link(config: Config, trials: Sequence[int]) -> Link:
     """Open the law of the configured fading for some trials; positions and lines of sight are drawn when needed."""
     channel = config.channel
     noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
-    return Link(config, tuple(trials), noise, LAWS[channel.fading](config, tuple(trials)))
+    if is_import_path(channel.fading):
+        law = outside_law(import_callable(channel.fading, "fading law"), channel.fading, config, trials)
+    else:
+        law = LAWS[channel.fading](config, tuple(trials))
+    return Link(config, tuple(trials), noise, law)

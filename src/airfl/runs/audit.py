@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from airfl.air import EquivalentUplink, Receiver, Reception, SignalUplink, Uplink
-from airfl.channel import open_link
+from airfl.air import EquivalentUplink, Receiver, Setting, SignalUplink, Uplink
 from airfl.config import Config
 from airfl.devices import Samples, UpdateBlock, load_samples, open_task
 from airfl.errors import InputError
-from airfl.planning import plan_rounds
 from airfl.privacy import ACCOUNTANTS, GaussianAccountant, Ledger, Neighbours, gaussian_epsilon, make_accountant
 from airfl.privacy.auditing import (
     AuditBound,
@@ -32,10 +30,12 @@ from airfl.privacy.auditing import (
     threshold_bound,
 )
 from airfl.randomness import stream
+from airfl.rounds import arrange
 from airfl.runs.execute import pick_device
 from airfl.runs.result import finite_or_none
 from airfl.schemes import SCHEMES
 from airfl.simulate import Simulation, State, open_simulation
+from airfl.transceiver import open_radio
 
 #: How many times the clip norm a canary's update is long: clipping is under audit too.
 LOUD = 1000.0
@@ -136,7 +136,7 @@ def audit_run(
     delta = config.privacy.delta if delta is None else delta
     samples = load_samples(config, pick_device(config.engine.device))
     single = open_simulation(config, scheme, open_task(config, (0,), samples))
-    direction = _direction(config, single.plan.dim)
+    direction = _direction(config, single.schedule.dim)
     scores: dict[bool, list[np.ndarray]] = {True: [], False: []}
     ledgers: list[Ledger] = []
     size = max(1, min(BATCH_ROWS, BATCH_ENTRIES // len(direction)))
@@ -145,7 +145,7 @@ def audit_run(
             keys = range(start, min(start + size, repetitions))
             # The two worlds draw their own noise: repetitions have to be independent.
             simulation = _repeated(single, samples, [2 * key + int(present) for key in keys])
-            louder = LOUD * simulation.plan.clip_norm * direction
+            louder = LOUD * simulation.schedule.clip_norm * direction
             sent = louder if present else (-louder if config.neighbours == "replace" else 0.0 * louder)
             state = _play(simulation, {0: sent}, advance)
             moved = (state.released - simulation.start) @ direction.to(state.models.device)
@@ -187,12 +187,14 @@ def audit_one_run(
     delta = config.privacy.delta if delta is None else delta
     samples = load_samples(config, pick_device(config.engine.device))
     simulation = open_simulation(config, scheme, open_task(config, (0,), samples))
-    if count > simulation.plan.dim:
-        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.plan.dim}")
+    if count > simulation.schedule.dim:
+        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.schedule.dim}")
     generator = stream(config.system.seed, "canaries", 2)
-    directions = torch.from_numpy(np.linalg.qr(generator.standard_normal((simulation.plan.dim, count)))[0].T).float()
+    directions = torch.from_numpy(
+        np.linalg.qr(generator.standard_normal((simulation.schedule.dim, count)))[0].T
+    ).float()
     included = generator.random(count) < 0.5
-    loudest = LOUD * simulation.plan.clip_norm
+    loudest = LOUD * simulation.schedule.clip_norm
     sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
     state = _play(simulation, sent, advance)
     # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
@@ -221,9 +223,8 @@ class _Noiseless(Uplink):
 
     uplink: Uplink
 
-    def open(self, dim: int, reception: Reception) -> Receiver:
-        silent = replace(reception, noise_var=torch.zeros_like(reception.noise_var), noise_power=0.0, artificial=None)
-        return self.uplink.open(dim, silent)
+    def open(self, dim: int, setting: Setting) -> Receiver:
+        return self.uplink.open(dim, setting.silenced())
 
 
 def _check_scheme(scheme: str) -> None:
@@ -244,20 +245,21 @@ def _direction(config: Config, dim: int) -> torch.Tensor:
 
 def _repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
     """A trial once per key, with the same devices, data and channels, and participation and noise keyed anew."""
-    config, plan, rows = single.config, single.plan, (0,) * len(keys)
+    config, schedule, rows = single.config, single.schedule, (0,) * len(keys)
     if config.system.everyone:
-        plan = plan.repeated(len(keys))
+        schedule = schedule.repeated(len(keys))
     else:
-        link = replace(open_link(config, rows), participation_keys=tuple(keys))
+        radio = open_radio(config, rows)
+        link = replace(radio.link, participation_keys=tuple(keys))
         if config.scheme.combiner_columns == "all":  # the design does not depend on who takes part
-            plan = plan.repeated(len(keys), link)
+            schedule = schedule.repeated(len(keys), link)
         else:
             steps = [single.task.max_local_steps(0)]
-            plan = plan_rounds(config, single.scheme, link, plan.dim, steps * len(keys))
+            schedule = arrange(config, single.scheme, replace(radio, link=link), schedule.dim, steps * len(keys))
     kind = SignalUplink if isinstance(single.uplink, SignalUplink) else EquivalentUplink
     task = open_task(config, rows, samples)
     return replace(
-        single, task=task, plan=plan, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
+        single, task=task, schedule=schedule, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
     )
 
 
@@ -265,7 +267,7 @@ def _play(simulation: Simulation, canaries: dict[int, torch.Tensor], advance: Ad
     """Run all rounds; ``canaries`` says what which device sends in place of its update."""
     state = simulation.init()
     for _ in range(simulation.config.system.rounds):
-        active = torch.from_numpy(simulation.plan.active_in(state.round))
+        active = torch.from_numpy(simulation.schedule.active_in(state.round))
 
         def plant(block: UpdateBlock, active: torch.Tensor = active) -> UpdateBlock:
             device = active[block.trial.cpu(), block.slot.cpu()]

@@ -13,15 +13,15 @@ from typing import Any, Protocol
 
 import torch
 
-from airfl.bookkeeping import RoundRecord
-from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
+from airfl.rounds import RoundRecord
 from airfl.runs.result import Result
 from airfl.runs.together import Log, groups_of, run_together
 from airfl.simulate import Simulation, open_simulation
+from airfl.transceiver import open_radio
 from airfl.version import __version__
 
 
@@ -67,9 +67,9 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
     # Every scheme is joined before the first round is trained, so that bad input costs no training time.
-    links = [open_link(config, batch) for batch in batches]
+    radios = [open_radio(config, batch) for batch in batches]
     simulations: dict[str, list[Simulation]] = {
-        name: [open_simulation(config, name, task, link) for task, link in zip(tasks, links, strict=True)]
+        name: [open_simulation(config, name, task, radio) for task, radio in zip(tasks, radios, strict=True)]
         for name in config.scheme.names
     }
     logs = {name: Log(group) for name, group in simulations.items()}
@@ -89,12 +89,12 @@ def run(config: Config, *, progress: Progress | None = None, trials_per_batch: i
     schemes = {name: log.result() for name, log in logs.items()}
     first = simulations[config.scheme.names[0]][0]
     # Schemes that fix their own accountant do not speak for the run, unless there are no others.
-    plans = [group[0].plan for group in simulations.values()]
-    plans.sort(key=lambda plan: (plan.scheme.accountant is not None, not plan.scheme.keeps_budget))
+    schedules = [group[0].schedule for group in simulations.values()]
+    schedules.sort(key=lambda schedule: (schedule.scheme.accountant is not None, not schedule.scheme.keeps_budget))
     provenance = provenance_of(device, first)
     starts = [log.first_round for log in logs.values() if log.first_round is not None]
     provenance["seconds_to_first_round"] = round(min(starts) - begin, 3) if starts else None
-    return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
+    return Result(config, first.schedule.dim, schemes, provenance, schedules[0].promise.accountant)
 
 
 @cache
@@ -119,6 +119,6 @@ def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,
         "precision": resolve_precision(simulation.config.engine.precision, device),
-        "model_parameters": simulation.plan.dim,
+        "model_parameters": simulation.schedule.dim,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

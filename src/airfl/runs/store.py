@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.torch import load_file, save_file
 
-from airfl.bookkeeping import RoundRecord
 from airfl.config import from_toml
 from airfl.errors import InputError
 from airfl.privacy import Ledger, PrivacyError
+from airfl.rounds import RoundRecord
 from airfl.runs.result import Result, SchemeResult
 from airfl.transceiver import Perk
 

@@ -1,0 +1,29 @@
+"""User code by import path, ``package.module:callable``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from airfl.catalogue import is_import_path
+from airfl.errors import InputError
+
+__all__ = ["import_callable", "import_object", "is_import_path"]
+
+
+def import_object(path: str, what: str) -> Any:
+    """Import what ``path`` names; ``what`` says what it is for, in errors."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # user code may fail in any way while it is imported
+        raise InputError(f"{what} `{path}` cannot be imported: {error}; expected package.module:name") from error
+
+
+def import_callable(path: str, what: str) -> Callable[..., Any]:
+    """Import the callable that ``path`` names; ``what`` says what it is for, in errors."""
+    found = import_object(path, what)
+    if not callable(found):
+        raise InputError(f"{what} `{path}` is a {type(found).__name__}, not a callable")
+    return found  # type: ignore[no-any-return]
