@@ -31,7 +31,7 @@ def check_equality() -> float:
     config = airfl.preset("paper").replace({"system.trials": 1, "learning.local_steps": 2})
     simulation = open_simulation(config, "fedavg", open_task(config, [0], load_samples(config, torch.device("cpu"))))
     task, models = simulation.task, simulation.init().models
-    batches = task.batches(0, simulation.plan.active[:, 0])[:, :4]
+    batches = task.batches(0, simulation.schedule.active[:, 0])[:, :4]
     found = []
     for engine in (LoopEngine(task.spec), BatchedEngine(task.spec)):
         blocks = engine.train(models, batches, task.inputs, task.labels, 0.005)
@@ -53,7 +53,7 @@ def measure(reading: str, rounds: int) -> dict[str, float | str]:
         times.append(time.perf_counter() - begin)
         print(f"  {reading}: round {state.round}, {times[-1]:.1f} s, accuracy {records[0].accuracy:.3f}", flush=True)
     per_round = sorted(times)[len(times) // 2]
-    samples = int((simulation.task.batches(0, simulation.plan.active[:, 0]) >= 0).sum())
+    samples = int((simulation.task.batches(0, simulation.schedule.active[:, 0]) >= 0).sum())
     return {
         "reading": reading,
         "rounds_measured": rounds,

@@ -134,7 +134,7 @@ def gradient_spread(task: Task, row: int, model: torch.Tensor) -> tuple[float, f
 
 def bounds_of(simulation: Simulation) -> list[airfl.ConvergenceBound]:
     """The bound of every trial, with constants that are proven for softmax regression but for σ_l² and σ_g²."""
-    config, plan, task, start = simulation.config, simulation.plan, simulation.task, simulation.start
+    config, plan, task, start = simulation.config, simulation.schedule, simulation.task, simulation.start
     assert plan.norm is not None
     found = []
     for row in range(TRIALS):
@@ -174,7 +174,7 @@ def measure(config: airfl.Config, scheme: str, samples: Samples, steps: Steps) -
             seen[:, row, t] = float(gradient.square().sum()), 0.0, loss, trace
         step = simulation.advance(state)
         # ᾱ_t over those who took part: they are drawn uniformly.
-        seen[1, :, t] = (simulation.plan.clip_norm / step.watch.norms).clamp(max=1.0).mean(dim=1).numpy()
+        seen[1, :, t] = (simulation.schedule.clip_norm / step.watch.norms).clamp(max=1.0).mean(dim=1).numpy()
         state = step.after
         steps.advance(1)
     simulation.release(state)

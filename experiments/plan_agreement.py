@@ -23,11 +23,10 @@ import torch
 
 import airfl
 from airfl import linkplan
-from airfl.bookkeeping import book_round
-from airfl.channel import open_link
-from airfl.planning import plan_rounds
 from airfl.privacy import GaussianAccountant, Ledger, gaussian_epsilon, gaussian_mu
+from airfl.rounds import arrange, book
 from airfl.schemes import SCHEMES
+from airfl.transceiver import open_radio
 
 FIELDS = (
     "devices", "active", "antennas", "layout", "neighbours", "snr_db", "parameters", "rounds", "trials", "epsilon_plan",
@@ -95,11 +94,8 @@ def config_of(q: linkplan.Quantities, seed: int, trials: int) -> airfl.Config:
 def ledgers_of(q: linkplan.Quantities, seed: int, trials: range) -> tuple[airfl.Config, list[Ledger]]:
     """The ledgers that a run at full power would leave behind, one per trial."""
     config = config_of(q, seed, trials.stop)
-    plan = plan_rounds(config, SCHEMES["airfl-mimo"], open_link(config, trials), q.parameters or 1)
-    booked = []
-    for t in range(config.system.rounds):
-        reception, sent = plan.reception(t)
-        booked.append(book_round(config, plan, t, reception.gains, sent, lambda row: 1))
+    plan = arrange(config, SCHEMES["airfl-mimo"], open_radio(config, trials), q.parameters or 1)
+    booked = [book(plan, plan.setting(t), lambda row: 1) for t in range(config.system.rounds)]
     return config, [Ledger(tuple(events[row] for events in booked)) for row in range(len(trials))]
 
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from scipy import stats
 
-from airfl.air import EquivalentUplink, Reception, SignalUplink
+from airfl.air import EquivalentUplink, SignalUplink
 from airfl.air.equivalent import _by_product, _by_scattering, _weights
 from airfl.devices import UpdateBlock, clip, clip_factors
 from airfl.transceiver import transmit, zero_forcing
 from airfl.transceiver.design import reach
+from tests.oracles.settings import setting_of
 
 DIM = 30_000
 CLIP = 2.0
@@ -31,7 +32,7 @@ def setting(active=5, antennas=12, phases="ones", noise_power=1e-13, seed=0, tri
     combiner = zero_forcing(channels, u).combiner * reach(CLIP, DIM, POWER)
     sent = transmit(combiner, channels, CLIP, DIM, POWER)
     noise_var = torch.linalg.vector_norm(combiner, dim=1) ** 2 * noise_power / 2
-    reception = Reception(round_index, sent.gains, noise_var, noise_power, channels, sent.tx_scaling, combiner)
+    reception = setting_of(round_index, sent.gains, noise_var, noise_power, channels, sent.tx_scaling, combiner)
     updates = rng.standard_normal((trials, active, DIM)).astype(np.float32)
     updates *= CLIP / np.linalg.norm(updates, axis=2, keepdims=True)
     return reception, torch.from_numpy(updates)
@@ -45,19 +46,6 @@ def blocks(updates, size=3):
         yield UpdateBlock(part[:, 0], part[:, 1], updates[part[:, 0], part[:, 1]], torch.zeros(len(part)))
 
 
-def silent(reception):
-    """The same setting with no receiver noise to speak of."""
-    return Reception(
-        reception.round_index,
-        reception.gains,
-        torch.zeros_like(reception.noise_var),
-        0.0,
-        reception.channels,
-        reception.tx_scaling,
-        reception.combiner,
-    )
-
-
 CASES = [(5, 12, "ones"), (5, 12, "random"), (12, 12, "ones"), (1, 1, "random"), (3, 40, "random")]
 
 
@@ -66,7 +54,7 @@ def test_signal_part_is_exact(active, antennas, phases):
     reception, updates = setting(active, antennas, phases)
     plain = updates.double().sum(dim=1)
     for uplink in (SignalUplink(7, (0, 1)), EquivalentUplink(7, (0, 1))):
-        estimate = uplink.receive(blocks(updates), DIM, silent(reception)).double()
+        estimate = uplink.receive(blocks(updates), DIM, reception.silenced()).double()
         error = torch.linalg.vector_norm(estimate - plain, dim=1) / torch.linalg.vector_norm(plain, dim=1)
         assert float(error.max()) < 1e-5
 
@@ -97,7 +85,7 @@ def test_neither_chunks_nor_blocks_nor_batches_change_the_result():
     one = EquivalentUplink(7, (0, 1)).receive(blocks(updates, 1), DIM, reception)
     all_at_once = EquivalentUplink(7, (0, 1)).receive(blocks(updates, 99), DIM, reception)
     assert torch.allclose(one, all_at_once, atol=1e-5)
-    second = Reception(3, reception.gains[1:], reception.noise_var[1:], reception.noise_power)
+    second = setting_of(3, reception.gains[1:], reception.noise_var[1:], reception.noise_power)
     alone = EquivalentUplink(7, (1,)).receive(blocks(updates[1:]), DIM, second)
     assert torch.allclose(alone[0], all_at_once[1], atol=1e-5)
 
@@ -115,7 +103,7 @@ def test_rounds_and_seeds_draw_different_noise():
 def test_gains_other_than_one_are_applied():
     reception, updates = setting()
     gains = reception.gains * torch.tensor([0.5, 1.0, 1.2, 0.9, -0.3j])
-    tilted = Reception(
+    tilted = setting_of(
         3,
         gains,
         torch.zeros(2),
@@ -174,7 +162,7 @@ def test_one_device_moves_the_received_sum_by_its_update_however_many_there_are(
         factors, norms = clip_factors(rows, 1.0)
         assert float(norms.max()) < 1.0
         gains = torch.ones(1, len(rows), dtype=torch.complex128)
-        receiver = EquivalentUplink(0, (0,)).open(64, Reception(0, gains, torch.zeros(1, dtype=torch.float64), 1.0))
+        receiver = EquivalentUplink(0, (0,)).open(64, setting_of(0, gains, torch.zeros(1, dtype=torch.float64), 1.0))
         zeros = torch.zeros(len(rows), dtype=torch.int64)
         receiver.add(UpdateBlock(zeros, torch.arange(len(rows)), rows, torch.zeros(len(rows)), factors))
         return receiver._total[0]

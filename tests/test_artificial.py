@@ -46,14 +46,14 @@ def test_the_base_station_is_kept_to_the_budget(guarded):
         outside = make_accountant("gaussian", ledger, "add-remove", "model").epsilon(1e-5)
         assert outside < curious  # the model is covered by everyone's noise, a device at the antennas by its own
         event = ledger.events[0]
-        nu, q = float(simulation.plan.artificial[row]), float(simulation.plan.norm[row, 0])
+        nu, q = float(simulation.schedule.artificial[row]), float(simulation.schedule.norm[row, 0])
         assert event.noise_source == "channel+artificial"
         # A device that looks on knows its own noise: that of the eleven others is booked.
         assert event.noise_var == pytest.approx(q * q * event.noise_power / 2 + 11 * nu / 2)
-        reception, sent = simulation.plan.reception(0)
-        assert float(sent.power_w.max()) <= guarded.channel.power_w * (1 + 1e-9)
+        setting = simulation.schedule.setting(0)
+        assert float(setting.power_w.max()) <= guarded.channel.power_w * (1 + 1e-9)
         # The number that the ledger keeps is the coloured quadratic form over the paths that were used.
-        paths = (reception.channels[row] * reception.tx_scaling[row].unsqueeze(1)).numpy()
+        paths = (setting.channels[row] * setting.tx_scaling[row].unsqueeze(1)).numpy()
         sigma2 = event.noise_power
         cover = sigma2 * np.eye(16) + nu * sum(np.outer(p, p.conj()) for p in paths)
         brute = [math.sqrt(sigma2 * (p.conj() @ np.linalg.solve(cover, p)).real) for p in paths]
@@ -75,12 +75,12 @@ def test_distrust_costs_noise(guarded):
 def test_artificial_noise_is_the_same_in_both_uplinks(guarded):
     """The noise booked is the noise added, whoever adds it."""
     plan = plan_of(guarded, "airfl-an", trials=(0,))
-    reception, _ = plan.reception(1)
+    setting = plan.setting(1)
     dim = 100_000
     silence = UpdateBlock(torch.zeros(12, dtype=torch.int64), torch.arange(12), torch.zeros(12, dim), torch.zeros(12))
     booked = float(plan.noise_var[0, 1])
     for kind in (EquivalentUplink, SignalUplink):
-        noise = kind(3, (0,)).receive([silence], dim, reception)[0].double()
+        noise = kind(3, (0,)).receive([silence], dim, setting)[0].double()
         assert float(noise.var()) == pytest.approx(booked, rel=5 * math.sqrt(2 / dim))
 
 
@@ -167,7 +167,7 @@ def test_empty_rounds_tell_nothing_and_a_lone_sender_is_covered_by_itself(lonely
         simulation = simulation_of(lonely.replace({"system.seed": seed}), "airfl-an", trials=(0,))
         *_, (state, _) = simulation.rounds()
         simulation.release(state)
-        (ledger,), plan = state.ledgers, simulation.plan
+        (ledger,), plan = state.ledgers, simulation.schedule
         nu, q = float(plan.artificial[0]), plan.norm[0]
         for event, count in zip(ledger.events, plan.sending[0].tolist(), strict=True):
             seen.add(min(count, 2))
@@ -191,7 +191,7 @@ def test_a_ledger_by_which_the_model_tells_more_than_the_antennas_is_refused(lon
     simulation = simulation_of(lonely.replace({"system.seed": 3}), "airfl-an", trials=(0,))
     *_, (state, _) = simulation.rounds()
     (ledger,) = state.ledgers
-    empty = int(np.flatnonzero(simulation.plan.sending[0].numpy() == 0)[0])
+    empty = int(np.flatnonzero(simulation.schedule.sending[0].numpy() == 0)[0])
     rows = [replace(event, gain_bound=1.0) if event.round == empty else event for event in ledger.events]
     with pytest.raises(BudgetError, match="contradicts itself"):
         simulation.release(replace(state, ledgers=(Ledger(tuple(rows)),)))
@@ -201,5 +201,5 @@ def test_empty_rounds_keep_their_sensitivity_where_credit_goes_by_the_law(lonely
     config = lonely.replace({"system.seed": 3, "scheme.names": ["airfl-dp"], "scheme.combiner_columns": "all"})
     simulation = simulation_of(config, "airfl-dp", trials=(0,))
     *_, (state, _) = simulation.rounds()
-    assert 0 in simulation.plan.sending[0].tolist()
+    assert 0 in simulation.schedule.sending[0].tolist()
     assert all(event.gain_bound == 1.0 for event in state.ledgers[0].events)

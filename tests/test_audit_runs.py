@@ -91,10 +91,10 @@ def test_a_planted_bug_is_caught(tiny, monkeypatch):
 
 @pytest.mark.parametrize("factor", [100.0, float("inf")])
 def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
-    from airfl import simulate
+    from airfl.schemes import encoders
 
-    honest = simulate.clip_factors
-    monkeypatch.setattr(simulate, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))
+    honest = encoders.clip_factors
+    monkeypatch.setattr(encoders, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))
     audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
     assert audit.summary["refuted_proofs"]
 

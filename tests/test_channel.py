@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from airfl.channel import fading, geometry, noise_power_w, open_link
+from airfl.channel import geometry, noise_power_w, open_link
+from airfl.channel.laws import rayleigh, rician
 from airfl.errors import InputError
 from airfl.randomness import stream
 
@@ -29,13 +30,13 @@ def test_devices_are_uniform_on_the_disk():
 
 def test_rayleigh_amplitudes():
     """|h|² is exponential: over many keys the p-values of the test are themselves uniform."""
-    draws = [np.abs(fading.scattered(stream(0, "fading", t), 30, 100)).ravel() ** 2 for t in range(200)]
+    draws = [np.abs(rayleigh.scattered(stream(0, "fading", t), 30, 100)).ravel() ** 2 for t in range(200)]
     assert stats.kstest([stats.kstest(draw, "expon").pvalue for draw in draws], "uniform").pvalue > 1e-3
 
 
 def test_kronecker_correlation():
-    roots = fading.correlation_root(6, 0.7), fading.correlation_root(4, 0.4)
-    h = np.stack([fading.scattered(stream(0, "fading", t), 4, 6, *roots) for t in range(20_000)])
+    roots = rayleigh.correlation_root(6, 0.7), rayleigh.correlation_root(4, 0.4)
+    h = np.stack([rayleigh.scattered(stream(0, "fading", t), 4, 6, *roots) for t in range(20_000)])
     antennas = np.einsum("tka,tkb->ab", h, h.conj()) / (len(h) * 4)
     devices = np.einsum("tka,tla->kl", h, h.conj()) / (len(h) * 6)
     index = np.arange(6)
@@ -44,9 +45,11 @@ def test_kronecker_correlation():
 
 
 def test_rician_power_and_mean():
-    direct = fading.line_of_sight(stream(0, "line-of-sight"), 5, 8)
+    direct = rician.line_of_sight(stream(0, "line-of-sight"), 5, 8)
     assert np.allclose(np.abs(direct), 1.0)
-    draws = np.stack([fading.rician(direct, fading.scattered(stream(0, "fading", t), 5, 8), 4.0) for t in range(5000)])
+    draws = np.stack(
+        [rician.rician(direct, rayleigh.scattered(stream(0, "fading", t), 5, 8), 4.0) for t in range(5000)]
+    )
     assert np.mean(np.abs(draws) ** 2) == pytest.approx(1.0, abs=0.02)
     assert np.abs(draws.mean(0) - np.sqrt(0.8) * direct).max() < 0.05
 
@@ -64,7 +67,7 @@ def test_draws_do_not_depend_on_batching(tiny, law):
 def test_path_loss_is_per_device_and_fixed_over_a_trial(tiny):
     link = open_link(tiny, [0])
     power = (np.abs(link.channels(range(400))) ** 2).mean(axis=(0, 1, 3))
-    expected = geometry.path_gain(link.distances_m[0], 2.4e9)
+    expected = geometry.path_gain(link.law.distances_m[0], 2.4e9)
     assert np.allclose(power / expected, 1.0, atol=0.08)
 
 

@@ -8,8 +8,9 @@ import tomli_w
 from pydantic import ValidationError
 
 import airfl
+from airfl import catalogue
 from airfl import config as configuration
-from airfl.config import BUDGET_SCHEMES, IDEAL_SCHEMES
+from airfl.channel.laws import LAWS
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 from airfl.schemes import SCHEMES
@@ -153,14 +154,28 @@ def test_schema_is_json_and_lists_every_section():
     assert {"system", "learning", "channel", "privacy", "scheme", "engine"} <= set(schema["properties"])
 
 
-def test_names_in_the_config_are_the_names_that_exist():
-    fields = configuration.SchemeSection.model_fields
-    schema = configuration.SchemeSection.model_json_schema()
-    assert set(schema["properties"]["names"]["items"]["enum"]) == set(SCHEMES)
-    assert "combiner" in fields
-    accountants = configuration.Privacy.model_json_schema()["properties"]["accountant"]["enum"]
-    assert set(accountants) - {"auto"} == {name for name, kind in ACCOUNTANTS.items() if "model" in kind.observers}
-    assert set(BUDGET_SCHEMES) == {name for name, scheme in SCHEMES.items() if scheme.keeps_budget}
-    assert set(IDEAL_SCHEMES) == {name for name, scheme in SCHEMES.items() if scheme.norms is None}
-    combiner = schema["properties"]["combiner"]
-    assert set(combiner.get("enum", [combiner.get("const")])) == set(COMBINERS)
+def test_names_in_the_catalogue_are_the_names_that_exist():
+    assert {name: (entry.air, entry.budget) for name, entry in catalogue.SCHEMES.items()} == {
+        name: (scheme.policy.over_air, scheme.keeps_budget) for name, scheme in SCHEMES.items()
+    }
+    assert set(catalogue.ACCOUNTANTS) == {name for name, kind in ACCOUNTANTS.items() if "model" in kind.observers}
+    assert set(catalogue.COMBINERS) == set(COMBINERS)
+    assert set(catalogue.FADING_LAWS) == set(LAWS)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "near"),
+    [
+        ("scheme.combiner", "zero-forcin", "zero-forcing"),
+        ("channel.fading", "rayliegh", "rayleigh"),
+        ("privacy.accountant", "gausian", "gaussian"),
+        ("system.sampling", "poison", "poisson"),
+        ("engine.backend", "thread", "threads"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_what_exists_and_the_nearest(tiny, key, name, near):
+    with pytest.raises(airfl.InputError, match=f"did you mean `{near}`.*package.module:name"):
+        tiny.replace({key: name})
+    for bad in (":", "mine:", ":part", "a:b:c"):
+        with pytest.raises(airfl.InputError, match=r"package\.module:name"):
+            tiny.replace({key: bad})

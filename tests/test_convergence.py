@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 import airfl
 from airfl import ConvergenceBound
-from airfl.air import Reception
+from airfl.air import Setting
 from airfl.devices import clip, load_samples, open_task
 from airfl.devices.updates import UpdateBlock
 from airfl.report.convergence_figure import GradientTrace, draw_convergence, running_mean
@@ -151,13 +151,13 @@ def test_the_real_part_reading_is_the_measured_error(tiny, uplink):
     simulation = open_simulation(
         config, "airfl-dp", open_task(config, [0, 1], load_samples(config, torch.device("cpu")))
     )
-    plan, generator = simulation.plan, torch.Generator().manual_seed(3)
+    plan, generator = simulation.schedule, torch.Generator().manual_seed(3)
     assert plan.norm is not None
     measured = np.zeros((2, 6))
     for t in range(6):
-        reception, _ = plan.reception(t)
+        setting = plan.setting(t)
         updates, _ = clip(torch.randn(2 * 9, plan.dim, generator=generator), plan.clip_norm)
-        measured[:, t] = squared_error(simulation, reception, updates)
+        measured[:, t] = squared_error(simulation, setting, updates)
     for row in range(2):
         bound = bound_of(config, plan, plan.norm[row].square().tolist(), real_part=True)
         # Over T·d Gaussian numbers the mean square is off by √(2/(T·d)) of itself.
@@ -173,24 +173,23 @@ def test_misaligned_gains_stay_below_the_bound(tiny):
     """With channels known badly, rnΛ_t covers what the sum is off by."""
     config = tiny.replace({"channel.csi_error": 0.3, "privacy.epsilon": 1e7, "scheme.names": ["airfl-dp"]})
     simulation = open_simulation(config, "airfl-dp", open_task(config, [0], load_samples(config, torch.device("cpu"))))
-    plan, generator = simulation.plan, torch.Generator().manual_seed(4)
+    plan, generator = simulation.schedule, torch.Generator().manual_seed(4)
     assert plan.norm is not None
     for t in range(4):
-        reception, sent = plan.reception(t)
-        assert sent is not None
+        setting = plan.setting(t)
         direction, _ = clip(torch.randn(1, plan.dim, generator=generator), plan.clip_norm)
         updates = direction.repeat(9, 1)  # all alike: the errors add up
-        misaligned = float((1.0 - sent.gains[0]).abs().square().sum()) * plan.clip_norm**2
+        misaligned = float((1.0 - setting.gains[0]).abs().square().sum()) * plan.clip_norm**2
         bound = bound_of(config, plan, [float(plan.norm[0, t]) ** 2], misalignment=misaligned)
         assert 9 * misaligned > 10 * plan.dim * float(plan.noise_var[0, t])  # the noise does not hide it
-        assert squared_error(simulation, reception, updates)[0] < bound.estimation_errors()[0]
+        assert squared_error(simulation, setting, updates)[0] < bound.estimation_errors()[0]
 
 
-def squared_error(simulation, reception: Reception, updates: torch.Tensor) -> np.ndarray:
+def squared_error(simulation, setting: Setting, updates: torch.Tensor) -> np.ndarray:
     """‖Δ̂ − ΣΔ̄‖² of every trial, for updates [trials·K, d] as they are sent."""
-    trials, active = reception.gains.shape
+    trials, active = setting.gains.shape
     places = torch.arange(trials * active)
-    receiver = simulation.uplink.open(simulation.plan.dim, reception)
+    receiver = simulation.uplink.open(simulation.schedule.dim, setting)
     receiver.add(UpdateBlock(places // active, places % active, updates, torch.zeros(len(places))))
     wanted = updates.double().view(trials, active, -1).sum(dim=1)
     return (receiver.finish().double() - wanted).square().sum(dim=1).numpy()

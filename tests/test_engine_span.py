@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 import airfl
-from airfl.air import EquivalentUplink, Reception, SignalUplink
-from airfl.bookkeeping import Watch
+from airfl.air import EquivalentUplink, SignalUplink
 from airfl.devices import build_model, clip_factors, load_samples, open_task
 from airfl.devices.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
 from airfl.devices.engine_batched import BatchedEngine
 from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.updates import Spanned
-from airfl.lanes import Lane, met_by
+from airfl.rounds.lanes import Lane, met_by
 from airfl.simulate import open_simulation
 from airfl.threads import torch_threads
+from tests.oracles.settings import setting_of
 from tests.test_models_and_engines import gather
 
 
@@ -93,10 +93,10 @@ def test_both_uplinks_receive_spanned_updates(kind):
     spec, *data = problem()
     gains = torch.rand(3, 7, generator=torch.Generator().manual_seed(4)).to(torch.complex128)
     ones = torch.ones(3, 1, dtype=torch.complex128)
-    reception = Reception(0, gains, torch.zeros(3).double(), 0.0, gains.unsqueeze(2), torch.ones_like(gains), ones)
+    setting = setting_of(0, gains, torch.zeros(3).double(), 0.0, gains.unsqueeze(2), torch.ones_like(gains), ones)
     factors = torch.rand(7, generator=torch.Generator().manual_seed(5))
     blocks = [replace(block, factors=factors[block.slot]) for block in spanned(spec, *data, 0.3)]
-    received = kind(1, (0, 1, 2)).receive(blocks, spec.dim, reception)
+    received = kind(1, (0, 1, 2)).receive(blocks, spec.dim, setting)
     updates, _ = gather(LoopEngine(spec).train(*data, 0.3), 3, 7, spec.dim)
     expected = torch.einsum("tk,k,tkd->td", gains.real.float(), factors, updates)
     assert torch.allclose(received, expected, atol=1e-4)
@@ -150,19 +150,16 @@ def test_what_one_device_adds_is_never_longer_than_the_clip_norm(log_scale, log_
     )  # fmt: skip
     task = open_task(config, (0,), load_samples(config, torch.device("cpu")))
     simulation = open_simulation(config, "airfl-mimo", task)
-    reception, _ = simulation.plan.reception(0)
-    quiet = replace(reception, noise_var=torch.zeros(1).double(), noise_power=0.0)
+    setting = simulation.schedule.setting(0)
+    quiet = replace(setting, noise_var=torch.zeros(1).double(), noise_power=0.0)
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.rand(5, 1, 8, 8, generator=generator) * 10.0**log_scale
     batches = torch.arange(5).view(1, 5, 1, 1)
     models = torch.zeros(1, task.spec.dim)
     for block in spanned(task.spec, models, batches, inputs, torch.arange(5), 0.1):
         for device in range(5):
-            watch = Watch(1, 5)
-            receiver = simulation.uplink.open(task.spec.dim, quiet)
-            receiver.add(simulation._clip(block.without(torch.arange(5) != device), watch))
-            heard = torch.linalg.vector_norm(receiver.finish().double())
-            assert float(heard) <= config.learning.clip_norm
+            heard = simulation.heard(quiet, [block.without(torch.arange(5) != device)])
+            assert float(torch.linalg.vector_norm(heard.double())) <= config.learning.clip_norm
 
 
 def test_where_inner_products_pay():

@@ -16,13 +16,14 @@ from experiments.perk import merge_csv, merge_json
 from airfl import preset
 from airfl.channel import open_link
 from airfl.linkplan.accuracy import Measured, shipped
-from airfl.planning import plan_rounds
 from airfl.report.demo import run_demo
 from airfl.report.page import rewrite_report
 from airfl.report.progress import DemoProgress
+from airfl.rounds import arrange
 from airfl.runs import load
 from airfl.runs.reproduce import read_rows
 from airfl.schemes import SCHEMES
+from airfl.transceiver import open_radio
 from airfl.transceiver.ascent import ascent
 from airfl.transceiver.mrc import mrc
 
@@ -39,7 +40,7 @@ def test_presets_are_perks_by_a_little(name, dim):
     config = preset(name).replace({"system.trials": 1})
     rounds = config.system.rounds
     few = config.replace({"system.rounds": 16})
-    plan = plan_rounds(few, SCHEMES["airfl-dp"], open_link(few, (0,)), dim, [1])
+    plan = arrange(few, SCHEMES["airfl-dp"], open_radio(few, (0,)), dim, [1])
     (found,) = plan.perks()
     margin = found.margin_db - 10 * math.log10(rounds / 16)  # the same budget spread over all rounds
     assert 0.0 <= margin <= 2.0

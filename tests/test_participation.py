@@ -13,11 +13,12 @@ from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.errors import InputError
-from airfl.planning import _ledger_at, plan_rounds
 from airfl.privacy import make_accountant, smallest
-from airfl.promise import make_promise, sampling_of
+from airfl.rounds import arrange
+from airfl.rounds.promise import make_promise, sampling_of
 from airfl.schemes import SCHEMES
 from airfl.simulate import open_simulation
+from airfl.transceiver import open_radio
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def poisson(tiny) -> Config:
 
 
 def plan_of(config, scheme="airfl-dp", trials=(0, 1)):
-    return plan_rounds(config, SCHEMES[scheme], open_link(config, trials), 650)
+    return arrange(config, SCHEMES[scheme], open_radio(config, trials), 650)
 
 
 def simulation_of(config, scheme="airfl-dp", trials=(0, 1)):
@@ -68,8 +69,8 @@ def test_a_poisson_run_keeps_its_promise_and_books_what_it_does(poisson, columns
         for event in ledger.events:
             assert event.sampling == sampling_of(config)
             assert event.update_factor == pytest.approx(config.learning.learning_rate / (12 * rate))
-            assert event.noise_var == float(simulation.plan.noise_var[row, event.round])
-            silent = 12 - int((simulation.plan.active[row, event.round] >= 0).sum())
+            assert event.noise_var == float(simulation.schedule.noise_var[row, event.round])
+            silent = 12 - int((simulation.schedule.active[row, event.round] >= 0).sum())
             assert sum(norm == 0.0 for norm in event.device_norms) == silent
 
 
@@ -106,7 +107,7 @@ def ledgers_of(config):
 
 def test_auto_takes_the_tightest_that_is_proven(tiny, poisson):
     def chosen(config):
-        return make_promise(config, 650, 1e-13, [3]).accountant
+        return make_promise(config, 650, 1e-13, [3], SCHEMES["airfl-dp"]).accountant
 
     assert chosen(poisson) == "sampled"
     assert chosen(poisson.replace({"system.participation": 1.0})) == "gaussian"
@@ -128,14 +129,14 @@ def test_accountants_without_a_total_meet_the_budget_by_a_floor(poisson, account
     if accountant == "convergent":
         changes |= {"learning.domain_diameter": 5.0, "privacy.smoothness": 0.1, "system.participation": 1.0}
     config = poisson.replace(changes)
-    probe = simulation_of(config, trials=(0,)).plan
+    probe = simulation_of(config, trials=(0,)).schedule
     # π ∝ 1/√P: at this power most of the rounds would lie below the floor of equal rounds.
     middle = config.channel.power_w * (float(probe.minimum[0].quantile(0.8)) / probe.budget.floor) ** 2
     config = config.replace({"channel.power_w": over_middle * middle})
     simulation = simulation_of(config, trials=(0,))
     *_, (state, _) = simulation.rounds()
     simulation.release(state)
-    plan = simulation.plan
+    plan = simulation.schedule
     spent, lifted = plan.promise.spent(state.ledgers[0]), (plan.norm > plan.minimum).double().mean()
     assert spent <= 3.0
     if over_middle < 1:
@@ -192,9 +193,7 @@ def test_noise_tells_nothing_about_the_draws_or_the_other_trials(poisson):
     changes = {"learning.domain_diameter": 0.05, "privacy.smoothness": 2.0, "privacy.accountant": "convergent"}
     changes |= {"system.rounds": 20, "system.participation": 0.5, "channel.power_w": 1.0}
     config = poisson.replace(changes)
-    plans = [
-        plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, trials), 650, [3]) for trials in ((0,), (0, 1, 2))
-    ]
+    plans = [arrange(config, SCHEMES["airfl-dp"], open_radio(config, trials), 650, [3]) for trials in ((0,), (0, 1, 2))]
     noise = torch.cat([plan.noise_var.flatten() for plan in plans])
     assert torch.all(noise == noise[0])
     assert all(plans[1].hides_participation)
@@ -205,7 +204,7 @@ def verdict(config, plan):
     bare = plan.promise
     if bare.accountant == "sampled" and config.scheme.combiner_columns != "all":
         bare = bare.without_credit()
-    return bare.spent(_ledger_at(bare, plan.minimum[0], plan.gain_bound[0].square()))
+    return bare.spent(bare.ledger_at(plan.minimum[0], plan.gain_bound[0].square()))
 
 
 @pytest.mark.parametrize("columns", ["active", "all"])
@@ -246,8 +245,8 @@ def test_sizes_of_devices_do_not_choose_noise_or_accountant(tiny, law):
          "scheme.names": ["airfl-dp"], "channel.power_w": 1e-3}
     )  # fmt: skip
     simulation = simulation_of(config, trials=(0,))
-    assert simulation.plan.promise.accountant == "gaussian"
-    assert simulation.plan.promise.template.domain is None
+    assert simulation.schedule.promise.accountant == "gaussian"
+    assert simulation.schedule.promise.template.domain is None
     with pytest.raises(InputError, match=r"`learning.max_samples_per_device`"):
         config.replace({"privacy.accountant": "convergent"})
     stated = config.replace({"learning.max_samples_per_device": 50})
@@ -255,11 +254,11 @@ def test_sizes_of_devices_do_not_choose_noise_or_accountant(tiny, law):
     largest = [int(one_of.task.partitions[0].sizes.max()) for one_of in (one, other)]
     assert max(largest) <= 50
     for one_of in (one, other):
-        assert one_of.plan.promise.accountant == "convergent"
-        assert one_of.plan.promise.template.domain.local_steps == 5  # ⌈50/10⌉, whoever has how many
+        assert one_of.schedule.promise.accountant == "convergent"
+        assert one_of.schedule.promise.template.domain.local_steps == 5  # ⌈50/10⌉, whoever has how many
         state, _ = one_of.step(one_of.init())
         assert state.ledgers[0].events[0].domain.local_steps == 5
-    assert one.plan.promise.budget == other.plan.promise.budget
+    assert one.schedule.promise.budget == other.schedule.promise.budget
 
 
 def test_sizes_of_an_even_partition_are_public(tiny):

@@ -76,14 +76,14 @@ def test_margin_and_threshold_are_the_simulators():
     """The perk test of a run with a budget, on its own channels."""
     from experiments.plan_agreement import config_of
 
-    from airfl.channel import open_link
-    from airfl.planning import plan_rounds
+    from airfl.rounds import arrange
     from airfl.schemes import SCHEMES
+    from airfl.transceiver import open_radio
 
     config = config_of(CELL, 1, 24).replace(
         {"scheme.names": ["airfl-dp"], "privacy.epsilon": 4.0, "privacy.accountant": "gaussian"}
     )
-    perks = plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, range(24)), CELL.parameters).perks()
+    perks = arrange(config, SCHEMES["airfl-dp"], open_radio(config, range(24)), CELL.parameters).perks()
     planned = answer(CELL)
     assert planned.margin_db == pytest.approx(np.mean([item.margin_db for item in perks]), abs=0.4)
     assert planned.threshold_db == pytest.approx(np.mean([item.snr_threshold_db for item in perks]), abs=0.4)
@@ -144,7 +144,7 @@ def test_the_line_between_the_efforts_is_the_combiners_own():
 
 def test_devices_that_are_followed_are_the_ledgers():
     from airfl.linkplan.answer import FOLLOWED
-    from airfl.promise import MAX_DEVICE_NORMS
+    from airfl.rounds.promise import MAX_DEVICE_NORMS
 
     assert FOLLOWED == MAX_DEVICE_NORMS
 

@@ -10,23 +10,23 @@ import torch
 
 import airfl
 from airfl.channel import open_link
-from airfl.planning import plan_rounds
 from airfl.privacy import make_accountant
+from airfl.rounds import arrange
 from airfl.runs.combiners import seeded_channels
 from airfl.schemes import SCHEMES
-from airfl.transceiver import SELECTIONS, allocate
+from airfl.transceiver import SELECTIONS, allocate, open_radio
 from airfl.transceiver.certificate import certificate, prices
 
 
 def plan_of(config, scheme="airfl-dp", trials=(0, 1), dim=650):
-    return plan_rounds(config, SCHEMES[scheme], open_link(config, trials), dim)
+    return arrange(config, SCHEMES[scheme], open_radio(config, trials), dim)
 
 
 def test_estimates_have_the_stated_error_and_it_is_independent(tiny):
     config = tiny.replace({"channel.csi_error": 0.2, "system.rounds": 2000})
     link = open_link(config, [0])
     true, known = link.channels(range(2000))[0], link.estimates(range(2000))[0]
-    scale = np.sqrt((link.distances_m is not None) * 1.0) * link._mean_amplitude()[0][None, :, None]
+    scale = link.law.amplitude[0][None, :, None]
     error, known = (true - known) / scale, known / scale
     assert np.mean(np.abs(error) ** 2) == pytest.approx(0.2, rel=0.02)
     assert np.mean(np.abs(known) ** 2) == pytest.approx(0.8, rel=0.02)
@@ -54,12 +54,12 @@ def test_gain_bound_holds_for_the_realised_gains(tiny):
     config = tiny.replace({"channel.csi_error": 0.05, "system.rounds": 50})
     plan = plan_of(config)
     for t in range(50):
-        reception, _ = plan.reception(t)
-        assert bool((reception.gains.abs().amax(dim=1) <= plan.gain_bound[:, t]).all())
+        setting = plan.setting(t)
+        assert bool((setting.gains.abs().amax(dim=1) <= plan.gain_bound[:, t]).all())
     # With a generous outage the bound is tight enough to be broken now and then, so it is not merely huge.
     loose = plan_of(config.replace({"channel.csi_outage": 0.99}))
     broken = sum(
-        bool((loose.reception(t)[0].gains.abs().amax(dim=1) > 1 + 0.3 * (loose.gain_bound[:, t] - 1)).any())
+        bool((loose.setting(t).gains.abs().amax(dim=1) > 1 + 0.3 * (loose.gain_bound[:, t] - 1)).any())
         for t in range(50)
     )
     assert broken > 0
@@ -68,7 +68,7 @@ def test_gain_bound_holds_for_the_realised_gains(tiny):
 def test_a_broken_gain_bound_is_booked_and_refused(tiny, monkeypatch):
     """If the outage happens, the ledger takes the true gain and the model is not released."""
 
-    monkeypatch.setattr("airfl.designing._gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
+    monkeypatch.setattr("airfl.transceiver.radio._gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
     result = airfl.run(tiny.replace({"channel.csi_error": 0.05, "scheme.names": ["airfl-dp"]}))
     assert result.schemes["airfl-dp"].status == "refused"
     assert result.schemes["airfl-dp"].models is None
@@ -82,8 +82,8 @@ def test_a_gain_bound_that_is_not_proven_is_not_offered(tiny):
 
 def test_exact_knowledge_has_unit_gains(tiny):
     plan = plan_of(tiny)
-    reception, _ = plan.reception(0)
-    assert torch.allclose(reception.gains, torch.ones((), dtype=torch.complex128))
+    setting = plan.setting(0)
+    assert torch.allclose(setting.gains, torch.ones((), dtype=torch.complex128))
     assert bool((plan.gain_bound == 1.0).all())
 
 

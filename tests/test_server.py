@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from airfl import preset
-from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.errors import InputError
-from airfl.promise import make_promise
+from airfl.rounds.promise import make_promise
 from airfl.runs.batch import Folder, Stopped, run_batch
+from airfl.schemes import SCHEMES
 from airfl.simulate import open_simulation
 from airfl.study import make_plan, make_study
+from airfl.transceiver import open_radio
 from tests.test_sweep import STUDY
 
 BASE = preset("paper").replace({**STUDY["set"], "scheme.names": ["airfl-dp"], "privacy.epsilon": 5.0})
@@ -21,7 +22,7 @@ BASE = preset("paper").replace({**STUDY["set"], "scheme.names": ["airfl-dp"], "p
 
 def states(config: Config):
     task = open_task(config, (0, 1), load_samples(config, torch.device("cpu")))
-    simulation = open_simulation(config, "airfl-dp", task, open_link(config, (0, 1)))
+    simulation = open_simulation(config, "airfl-dp", task, open_radio(config, (0, 1)))
     return [simulation.init(), *(state for state, _ in simulation.rounds())]
 
 
@@ -67,7 +68,7 @@ def test_bounds_with_a_hidden_state_need_a_plain_server(key, value):
     with pytest.raises(InputError, match="plain server"):
         BASE.replace({**domain, "privacy.accountant": "convergent", key: value})
     free = BASE.replace({**domain, "privacy.accountant": "auto", key: value})
-    promise = make_promise(free, 650, 1e-13, [2])
+    promise = make_promise(free, 650, 1e-13, [2], SCHEMES["airfl-dp"])
     assert promise.template.domain is None
     assert promise.accountant == "gaussian"
     ledger = states(free)[-1].ledgers[0]
@@ -109,8 +110,8 @@ def test_the_published_bound_with_a_domain_is_not_planned_with_either(key, value
     noise = []
     for config in (plain, plain.replace({key: value})):
         task = open_task(config, (0,), load_samples(config, torch.device("cpu")))
-        simulation = open_simulation(config, "airfl-dp", task, open_link(config, (0,)))
+        simulation = open_simulation(config, "airfl-dp", task, open_radio(config, (0,)))
         *_, last = simulation.rounds()
         simulation.release(last[0])  # the promise is kept either way
-        noise.append(float(simulation.plan.noise_var.sum()))
+        noise.append(float(simulation.schedule.noise_var.sum()))
     assert noise[1] > noise[0]

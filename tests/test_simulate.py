@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import airfl
-from airfl import schemes
-from airfl.bookkeeping import update_factor
 from airfl.devices import load_samples, open_task
 from airfl.errors import DivergedError
-from airfl.lanes import Lane, shared_lanes
 from airfl.privacy import make_accountant
+from airfl.rounds import update_factor
+from airfl.rounds.lanes import Lane, shared_lanes
+from airfl.schemes import SCHEMES, policies
 from airfl.simulate import Simulation, advance_together
 from airfl.simulate import open_simulation as join
 
@@ -66,8 +66,8 @@ def test_one_round_by_hand(tiny):
     simulation = open_simulation(config, "fedavg-clip", [0])
     state, _ = simulation.step(simulation.init())
     start = simulation.init().models
-    batches = simulation.task.batches(0, simulation.plan.active[:, 0])
-    total = torch.zeros(1, simulation.plan.dim)
+    batches = simulation.task.batches(0, simulation.schedule.active[:, 0])
+    total = torch.zeros(1, simulation.schedule.dim)
     for block in simulation.engine.train(start, batches, simulation.task.inputs, simulation.task.labels, 0.1):
         for update in block.updates:
             total += update * min(1.0, 1.0 / float(update.norm()))
@@ -288,8 +288,8 @@ def test_a_round_that_diverged_was_sent_and_is_booked(tiny):
 
 def test_overspending_design_is_refused(tiny, monkeypatch):
     """A planted bug in the allocation: the release step catches it and no model comes out."""
-    honest = schemes.allocate
-    monkeypatch.setattr(schemes, "allocate", lambda minimum, budget, weights: honest(minimum, budget * 1.01, weights))
+    honest = policies.allocate
+    monkeypatch.setattr(policies, "allocate", lambda minimum, budget, weights: honest(minimum, budget * 1.01, weights))
     result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"], "system.trials": 1}))
     assert result.schemes["airfl-dp"].status == "refused"
     assert result.schemes["airfl-dp"].models is None
@@ -346,12 +346,12 @@ def test_training_learns_something(tiny):
 
 def test_perk_threshold_of_the_paper_is_near_minus_66_db():
     """Zero forcing, the authors' setting, at ε̃ = 0.1: the published figure's threshold."""
-    from airfl.channel import open_link
-    from airfl.planning import plan_rounds
+    from airfl.rounds import arrange
     from airfl.schemes import SCHEMES
+    from airfl.transceiver import open_radio
 
     config = airfl.preset("authors").replace({"scheme.names": ["airfl-dp"]})
-    plan = plan_rounds(config, SCHEMES["airfl-dp"], open_link(config, range(10)), 582_026)
+    plan = arrange(config, SCHEMES["airfl-dp"], open_radio(config, range(10)), 582_026)
     thresholds = [item.snr_threshold_db for item in plan.perks()]
     assert -72 < float(np.median(thresholds)) < -60
 
@@ -378,9 +378,9 @@ def test_an_update_that_is_not_finite_counts_as_none(tiny, value, estimate):
         with pytest.warns(RuntimeWarning, match="counts as zero"):
             assert simulation.checked(odd) is odd
         with pytest.raises(DivergedError):  # what promises nothing stops
-            replace(simulation, scheme=schemes.SCHEMES["airfl-mimo"]).checked(odd)
+            replace(simulation, scheme=SCHEMES["airfl-mimo"]).checked(odd)
     assert torch.isfinite(odd.after.models).all()
     if not estimate:  # the estimate is from updates: it is not to be published
         assert odd.after.ledgers == even.after.ledgers
-    moved = (odd.after.models - even.after.models).double() / update_factor(tiny, simulation.plan, 0)
-    assert float(torch.linalg.vector_norm(moved)) <= 2 * simulation.plan.clip_norm
+    moved = (odd.after.models - even.after.models).double() / update_factor(tiny, simulation.schedule, 0)
+    assert float(torch.linalg.vector_norm(moved)) <= 2 * simulation.schedule.clip_norm

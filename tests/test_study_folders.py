@@ -11,8 +11,8 @@ import pytest
 import tomli_w
 
 from airfl import runs
-from airfl.devices.imports import source_digest
 from airfl.errors import InputError
+from airfl.imports import source_digest
 from airfl.runs import planfile
 from airfl.runs.batch import Folder
 from tests.test_sweep import STUDY, flip

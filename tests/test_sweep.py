@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 import torch
 
-from airfl import designing, runs
+from airfl import runs
 from airfl.errors import InputError
 from airfl.runs import batch as batches
 from airfl.runs import checkpoint
@@ -24,6 +24,7 @@ from airfl.runs.batch import Folder, Stopped, run_batch
 from airfl.runs.executors import InProcess, Processes, Settings
 from airfl.simulate import open_simulation
 from airfl.study import make_plan, make_study
+from airfl.transceiver import radio
 
 STUDY = {
     "name": "small",
@@ -101,18 +102,18 @@ def test_powers_and_clips_share_channels_and_combiners(monkeypatch):
         "channel.cell_radius_m": [500.0, 900.0],
     }
     plan = make_plan(make_study({**STUDY, "grid": grid, "rows_per_batch": 100}), 1)
-    designed, honest = [], designing._join_chunks
-    monkeypatch.setattr(designing, "_join_chunks", lambda *asked: designed.append(asked) or honest(*asked))
+    designed, honest = [], radio._join_chunks
+    monkeypatch.setattr(radio, "_join_chunks", lambda *asked: designed.append(asked) or honest(*asked))
     (whole_batch,) = plan.batches
     simulations = batches.open_batch(plan, whole_batch, "cpu")
     assert len(designed) == 2  # one for each radius
     for key, simulation in simulations.items():
         config = plan.config(int(key.split("/")[0]))
-        assert simulation.plan.link.config.channel.power_w == config.channel.power_w
-        assert simulation.plan.clip_norm == config.learning.clip_norm
+        assert simulation.schedule.link.config.channel.power_w == config.channel.power_w
+        assert simulation.schedule.clip_norm == config.learning.clip_norm
         alone = open_simulation(simulation.config, simulation.scheme.name, simulation.task)
-        assert torch.equal(simulation.plan.noise_var, alone.plan.noise_var)
-        ours, theirs = (some.plan.reception(1)[0] for some in (simulation, alone))
+        assert torch.equal(simulation.schedule.noise_var, alone.schedule.noise_var)
+        ours, theirs = (some.schedule.setting(1) for some in (simulation, alone))
         assert torch.equal(ours.gains, theirs.gains)
 
 

@@ -7,7 +7,6 @@ thing in two ways, and exactly one of each pair may be given: ``local_epochs | l
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -20,16 +19,21 @@ from typing import Any, ClassVar, Literal, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from airfl.catalogue import (
+    NEEDS_ANTENNAS,
+    SCHEMES,
+    AccountantName,
+    CombinerName,
+    EngineName,
+    FadingName,
+    Needs,
+    ParticipationName,
+    SchemeName,
+    nearest,
+)
 from airfl.errors import InputError
 from airfl.toml import parse_toml
 
-SchemeName = Literal[
-    "fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020"
-]
-AccountantName = Literal["auto", "gaussian", "sampled", "convergent", "paper", "koda2020", "liu2020", "park2023"]
-#: Schemes without a radio link, and those that ask for a privacy budget.
-IDEAL_SCHEMES = ("fedavg", "fedavg-clip")
-BUDGET_SCHEMES = ("airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020")
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
 NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
@@ -57,8 +61,9 @@ class System(Section):
     num_devices: int = Field(50, ge=1, description="n")
     num_antennas: int = Field(100, ge=1, description="m, at the base station")
     participation: float = Field(1.0, gt=0, le=1, description="r; K = r·n devices are drawn each round")
-    sampling: Literal["fixed", "poisson"] = Field(
-        "fixed", description="fixed: exactly K of n; poisson: each device by its own coin, K on average"
+    sampling: ParticipationName = Field(
+        "fixed",
+        description="fixed: exactly K of n; poisson: each device by its own coin, K on average; or package.module:name",
     )
     rounds: int = Field(50, ge=1, description="T")
 
@@ -68,14 +73,14 @@ class System(Section):
         return max(1, round(self.participation * self.num_devices))
 
     @property
-    def is_poisson(self) -> bool:
+    def varies(self) -> bool:
         """Whether the number of active devices varies from round to round."""
-        return self.sampling == "poisson" and self.participation < 1.0
+        return self.sampling != "fixed" and (self.participation < 1.0 or self.sampling != "poisson")
 
     @property
     def everyone(self) -> bool:
         """Whether all devices take part in every round."""
-        return not self.is_poisson and self.num_active == self.num_devices
+        return not self.varies and self.num_active == self.num_devices
 
 
 class Learning(Section):
@@ -168,7 +173,7 @@ class Learning(Section):
 class Channel(Section):
     """Geometry, fading, receiver noise and transmit power."""
 
-    fading: Literal["rayleigh", "rician", "trace"] = "rayleigh"
+    fading: FadingName = Field("rayleigh", description="rayleigh, rician, trace, or package.module:name")
     trace_file: str | None = Field(None, description="npz with `channels` [(trials,) rounds, devices, antennas]")
     distance: Literal["per-device", "common"] = Field(
         "per-device", description="common: one distance for all devices of a trial"
@@ -232,7 +237,10 @@ class SchemeSection(Section):
     """Which schemes to run, and the parts they are joined from."""
 
     names: tuple[SchemeName, ...] = Field(("airfl-dp",), min_length=1)
-    combiner: Literal["auto", "multicast", "coordinate", "zero-forcing", "sdr", "ascent", "mrc", "dominant"] = "auto"
+    combiner: CombinerName = Field(
+        "auto",
+        description="auto, multicast, coordinate, zero-forcing, sdr, ascent, mrc, dominant, or package.module:name",
+    )
     combiner_columns: Literal["active", "all"] = Field(
         "active", description="all: the combiner serves all n devices, active or not"
     )
@@ -249,6 +257,9 @@ class SchemeSection(Section):
     )
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
+    encoder: str | None = Field(None, description="package.module:name in place of what the schemes' devices send")
+    policy: str | None = Field(None, description="package.module:name in place of the schemes' norm policy")
+    decoder: str | None = Field(None, description="package.module:name in place of what the server makes of the sum")
 
     @model_validator(mode="after")
     def _no_scheme_twice(self) -> Self:
@@ -264,8 +275,10 @@ class SchemeSection(Section):
 class Engine(Section):
     """How the computation is carried out; changes time and rounding, not meaning."""
 
-    backend: Literal["auto", "loop", "threads", "batched", "fused"] = Field(
-        "auto", description="loop, threads: one device after another, or one per thread; batched, fused: all at once"
+    backend: EngineName = Field(
+        "auto",
+        description="loop, threads: one device after another, or one per thread; batched, fused: all at once; "
+        "or package.module:name",
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "tf32", "bf16"] = Field(
@@ -292,17 +305,18 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
-        needs_air = any(name not in IDEAL_SCHEMES for name in self.scheme.names)
-        served_all = self.scheme.combiner_columns == "all" or self.system.is_poisson
+        needs = {name: SCHEMES.get(name, Needs()) for name in self.scheme.names}
+        needs_air = any(entry.air for entry in needs.values())
+        served_all = self.scheme.combiner_columns == "all" or self.system.varies
         columns = self.system.num_devices if served_all else self.system.num_active
-        limited = self.scheme.combiner in ("zero-forcing", "coordinate")
+        limited = self.scheme.combiner in NEEDS_ANTENNAS
         if needs_air and limited and columns > self.system.num_antennas:
             raise ValueError(
                 f"combiner `{self.scheme.combiner}` serves at most as many devices as there are antennas, got "
                 f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `multicast`, "
                 "lower `system.participation` or add antennas"
             )
-        if self.system.is_poisson and self.scheme.selection != "all":
+        if self.system.varies and self.scheme.selection != "all":
             raise ValueError('`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices')
         if "airfl-an" in self.scheme.names and self.channel.csi_error > 0:
             raise ValueError("scheme `airfl-an` needs exact channel knowledge; set `channel.csi_error` = 0")
@@ -324,7 +338,7 @@ class Config(Section):
             )
         if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
             raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")
-        private = [name for name in self.scheme.names if name in BUDGET_SCHEMES]
+        private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             raise ValueError(f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
         return self
@@ -333,7 +347,7 @@ class Config(Section):
     def neighbours(self) -> Literal["add-remove", "replace"]:
         """The neighbouring relation after resolving ``auto``."""
         if self.privacy.neighbours == "auto":
-            return "add-remove" if self.system.everyone or self.system.is_poisson else "replace"
+            return "add-remove" if self.system.everyone or self.system.varies else "replace"
         return self.privacy.neighbours
 
     def replace(self, overrides: Mapping[str, Any] | None = None, /, **sections: Mapping[str, Any] | str) -> Config:
@@ -392,7 +406,7 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """Return the TOML text of a preset, comments included."""
     if name not in preset_names():
-        hint = _nearest(name, preset_names()) or f"; known: {', '.join(preset_names())}"
+        hint = nearest(name, preset_names()) or f"; known: {', '.join(preset_names())}"
         raise InputError(f"no preset or file named `{name}`{hint}")
     return (resources.files("airfl") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
@@ -463,11 +477,6 @@ def _is_float32(value: float) -> bool:
         return False
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"; did you mean `{close[0]}`?" if close else ""
-
-
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     model: type[BaseModel] = Config
     for part in location:
@@ -484,7 +493,7 @@ def _one_sentence(error: ValidationError) -> str:
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if problem["type"] == "extra_forbidden":
         known = _fields_at(problem["loc"][:-1])
-        hint = _nearest(str(problem["loc"][-1]), known) or f"; known keys: {', '.join(known)}"
+        hint = nearest(str(problem["loc"][-1]), known) or f"; known keys: {', '.join(known)}"
         return f"unknown key `{where}`{hint}{more}"
     if problem["type"] == "missing":
         return f"`{where}` is missing; it must be given{more}"

@@ -10,7 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from airfl.config import IDEAL_SCHEMES, Config
+from airfl.catalogue import SCHEMES, Needs
+from airfl.config import Config
 from airfl.errors import InputError
 
 #: A record and a ledger's event of one round, as Python objects.
@@ -38,7 +39,7 @@ def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
         copies: configurations that are run together.
     """
     system, learning, channel = config.system, config.learning, config.channel
-    in_air = [name for name in config.scheme.names if name not in IDEAL_SCHEMES]
+    in_air = [name for name in config.scheme.names if SCHEMES.get(name, Needs()).air]
     rows, active = trials * system.rounds, fewest_active(config)
     steps = learning.local_steps or learning.local_epochs or 0
     records = copies * len(config.scheme.names) * rows * ROUND_BYTES
@@ -62,7 +63,7 @@ def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
 
 def fewest_active(config: Config) -> int:
     """K, or what is surely reached of it where it varies or some stay silent."""
-    active = config.system.num_active // 2 if config.system.is_poisson else config.system.num_active
+    active = config.system.num_active // 2 if config.system.varies else config.system.num_active
     return active if config.scheme.selection == "all" else int(active * config.scheme.selection_keep)
 
 

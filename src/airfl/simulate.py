@@ -8,30 +8,32 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from airfl.air import EquivalentUplink, Reception, SignalUplink, Uplink
-from airfl.bookkeeping import (
+from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
+from airfl.config import Config
+from airfl.devices import Engine, Task, UpdateBlock, choose_engine
+from airfl.errors import DivergedError, InputError
+from airfl.privacy import Ledger
+from airfl.rounds import (
     RoundRecord,
+    Schedule,
+    Sending,
     Watch,
-    book_round,
+    arrange,
+    book,
     check_views,
     gradient_variance,
+    met_by,
     record_round,
+    shared_lanes,
     update_factor,
 )
-from airfl.channel import Link, open_link
-from airfl.config import Config
-from airfl.devices import Engine, Task, UpdateBlock, choose_engine, clip_factors
-from airfl.errors import DivergedError, InputError
-from airfl.lanes import met_by, shared_lanes
-from airfl.planning import RadioPlan, plan_rounds
-from airfl.privacy import Ledger
-from airfl.schemes import SCHEMES, Scheme
-from airfl.transceiver import Transmission
+from airfl.schemes import Scheme, scheme_named
+from airfl.transceiver import Radio, open_radio
 
 #: Replaces updates that were trained.
 Intervention = Callable[[UpdateBlock], UpdateBlock]
@@ -39,13 +41,18 @@ Intervention = Callable[[UpdateBlock], UpdateBlock]
 
 @dataclass(frozen=True)
 class State:
-    """Where a batch of trials stands: all that is needed to go on from here."""
+    """Where a batch of trials stands: all that is needed to go on from here.
+
+    Attributes:
+        memory: what devices remember from round to round, [trials, n, d]; None for an encoder without memory.
+    """
 
     round: int
     models: torch.Tensor
     ledgers: tuple[Ledger, ...]
     velocity: torch.Tensor | None = None
     average: torch.Tensor | None = None
+    memory: torch.Tensor | None = None
 
     @property
     def released(self) -> torch.Tensor:
@@ -55,11 +62,11 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """One round that was run: the state after it, what was seen of the updates, and what was sent."""
+    """One round that was run: the state after it, what was seen of the updates, and its setting."""
 
     after: State
     watch: Watch
-    sent: Transmission | None
+    setting: Setting
 
 
 @dataclass(frozen=True)
@@ -69,14 +76,18 @@ class Simulation:
     config: Config
     scheme: Scheme
     task: Task
-    plan: RadioPlan
+    schedule: Schedule
     engine: Engine
     uplink: Uplink
     start: torch.Tensor
 
     def init(self) -> State:
         """State before the first round."""
-        return State(0, self.start, tuple(Ledger() for _ in self.task.trials))
+        memory = None
+        if self.scheme.encoder.remembers:
+            trials, dim = self.start.shape
+            memory = torch.zeros(trials, self.config.system.num_devices, dim)
+        return State(0, self.start, tuple(Ledger() for _ in self.task.trials), memory=memory)
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
         """Run one round: the state after it, and one record per trial."""
@@ -120,7 +131,7 @@ class Simulation:
         trained = None
         if self.config.engine.train_loss == "global":
             trained = self.task.evaluate(after.released, "train")[1] if due else np.full(len(after.models), math.nan)
-        rows = record_round(self.config, self.plan, done - 1, after.ledgers, step.watch, step.sent, tested, trained)
+        rows = record_round(self.config, self.schedule, step.setting, after.ledgers, step.watch, tested, trained)
         return after, rows
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
@@ -133,46 +144,37 @@ class Simulation:
     def release(self, state: State) -> torch.Tensor:
         """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
         for row, ledger in enumerate(state.ledgers):
-            self.plan.promise.check(ledger)
-            if self.plan.artificial is not None:
-                check_views(self.plan, row, ledger)
+            self.schedule.promise.check(ledger)
+            if self.scheme.encoder.own_noise:
+                check_views(self.schedule, row, ledger)
         return state.released
 
-    def heard(self, reception: Reception, blocks: Iterable[UpdateBlock]) -> torch.Tensor:
-        """Δ̂, [trials, d], of updates that are given rather than trained: clipped and sent as trained ones are."""
-        watch = Watch(*reception.gains.shape)
-        return self.uplink.receive((self._clip(block, watch) for block in blocks), self.plan.dim, reception)
+    def heard(self, setting: Setting, blocks: Iterable[UpdateBlock]) -> torch.Tensor:
+        """Δ̂, [trials, d], of updates that are given rather than trained: encoded and sent as trained ones are."""
+        sending = Sending(self.scheme.encoder, setting, self.schedule.clip_norm, self.init().memory)
+        return self.uplink.receive((sending.encode(block) for block in blocks), self.schedule.dim, setting)
 
-    def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
-        factors, norms = clip_factors(block.trained, self.plan.clip_norm)
-        lost = factors == 0.0
-        if self.scheme.clips and bool(lost.any()):  # infinity or NaN times 0 is not 0
-            block, norms = block.without(lost), norms.masked_fill(lost, 0.0)
-        watch.see(block, norms)
-        return replace(block, factors=factors if self.scheme.clips else None)
-
-    def _conclude(
-        self, state: State, estimate: torch.Tensor, reception: Reception, watch: Watch, sent: Transmission | None
-    ) -> Step:
+    def _conclude(self, state: State, received: torch.Tensor, setting: Setting, sending: Sending) -> Step:
         """Update the models and book the round."""
-        t, plan, learning = state.round, self.plan, self.config.learning
+        t, schedule, learning = state.round, self.schedule, self.config.learning
+        estimate = self.scheme.decoder.decode(received, schedule.clip_norm, schedule.normaliser)
         velocity = average = None
         step = estimate
         if learning.server_momentum:
             step = velocity = (
                 estimate if state.velocity is None else learning.server_momentum * state.velocity + estimate
             )
-        models = self._project(state.models - update_factor(self.config, plan, t) * step)
+        models = self._project(state.models - update_factor(self.config, schedule, t) * step)
         if learning.model_average:  # an even mean of the first models, until the window is full
             kept = min(learning.model_average, t / (t + 1))
             average = models if state.average is None else kept * state.average + (1.0 - kept) * models
         # Booked before anything else can go wrong: what was sent was heard.
         spread = None
         if self.config.privacy.estimate_gradient_noise:
-            spread = gradient_variance(plan, t, watch, estimate)
-        events = book_round(self.config, plan, t, reception.gains, sent, self.task.max_local_steps, spread)
+            spread = gradient_variance(schedule, setting, sending.watch, received)
+        events = book(schedule, setting, self.task.max_local_steps, spread)
         ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
-        return Step(State(t + 1, models, ledgers, velocity, average), watch, sent)
+        return Step(State(t + 1, models, ledgers, velocity, average, sending.memory), sending.watch, setting)
 
     def _project(self, models: torch.Tensor) -> torch.Tensor:
         """Π_D: onto the ball of diameter D around θ⁰, when a diameter is configured."""
@@ -192,10 +194,13 @@ def advance_together(
 ) -> list[Step]:
     """One round of several schemes with the same task and active devices: one call of the engine trains them all."""
     first, t, task = simulations[0], states[0].round, simulations[0].task
-    settings = [simulation.plan.reception(t) for simulation in simulations]  # draw and design
-    active = first.plan.active_in(t)
-    watches = [Watch(*active.shape) for _ in simulations]
-    receivers = [s.uplink.open(s.plan.dim, r) for s, (r, _) in zip(simulations, settings, strict=True)]
+    settings = [simulation.schedule.setting(t) for simulation in simulations]  # draw and design
+    active = first.schedule.active_in(t)
+    sendings = [
+        Sending(s.scheme.encoder, setting, s.schedule.clip_norm, state.memory)
+        for s, setting, state in zip(simulations, settings, states, strict=True)
+    ]
+    receivers = [s.uplink.open(s.schedule.dim, setting) for s, setting in zip(simulations, settings, strict=True)]
     lanes = shared_lanes([state.models for state in states])
     models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])
     batches = task.batches(t, active)[[row for lane in lanes for row in range(lane.first, lane.last)]]
@@ -206,28 +211,28 @@ def advance_together(
                 continue
             trained = part if intervene is None else intervene(part)
             for number in lane.owners:
-                receivers[number].add(simulations[number]._clip(trained, watches[number]))
+                receivers[number].add(sendings[number].encode(trained))
     return [
-        simulation._conclude(state, receiver.finish(), reception, watch, sent)
-        for simulation, state, receiver, (reception, sent), watch in zip(
-            simulations, states, receivers, settings, watches, strict=True
+        simulation._conclude(state, receiver.finish(), setting, sending)
+        for simulation, state, receiver, setting, sending in zip(
+            simulations, states, receivers, settings, sendings, strict=True
         )
     ]
 
 
 def train_alike(first: Simulation, other: Simulation) -> bool:
     """Whether two schemes train the same devices on the same data, so that they may do it together."""
-    return first.task is other.task and np.array_equal(first.plan.active, other.plan.active)
+    return first.task is other.task and np.array_equal(first.schedule.active, other.schedule.active)
 
 
-def open_simulation(config: Config, scheme: str, task: Task, link: Link | None = None) -> Simulation:
-    """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's task and link."""
+def open_simulation(config: Config, wanted: str | Scheme, task: Task, radio: Radio | None = None) -> Simulation:
+    """Join the parts of a scheme for a batch of trials; the schemes of a run share the batch's task and radio."""
     steps = [task.max_local_steps(row) for row in range(len(task.trials))]
     local_steps = [number for number in steps if number is not None] or None  # all of them, or none
-    link = link or open_link(config, task.trials)
-    plan = plan_rounds(config, SCHEMES[scheme], link, task.spec.dim, local_steps)
-    over_air = plan.norm is not None and config.scheme.uplink == "signal"
-    uplink = (SignalUplink if over_air else EquivalentUplink)(config.system.seed, task.trials)
+    scheme = wanted if isinstance(wanted, Scheme) else scheme_named(wanted, config)
+    schedule = arrange(config, scheme, radio or open_radio(config, task.trials), task.spec.dim, local_steps)
+    whole = schedule.over_air and config.scheme.uplink == "signal"
+    uplink = (SignalUplink if whole else EquivalentUplink)(config.system.seed, task.trials)
     start, diameter = task.initial_models(), config.learning.domain_diameter
     smallest = 1e-3 * float(torch.linalg.vector_norm(start.double(), dim=1).max())
     if diameter is not None and diameter < smallest:
@@ -236,4 +241,4 @@ def open_simulation(config: Config, scheme: str, task: Task, link: Link | None =
             f"{1e3 * smallest:.3g}; give at least {smallest:.1g}"
         )
     engine = choose_engine(config, task.spec, task.inputs.device, tuple(task.inputs.shape[1:]))
-    return Simulation(config, SCHEMES[scheme], task, plan, engine, uplink, start)
+    return Simulation(config, scheme, task, schedule, engine, uplink, start)

@@ -37,7 +37,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from airfl.config import NAME_PATTERN, Config, SchemeName, read
+from airfl.catalogue import SchemeName
+from airfl.config import NAME_PATTERN, Config, read
 from airfl.errors import InputError
 from airfl.memory import Need, needs_of, require_memory
 from airfl.toml import parse_toml

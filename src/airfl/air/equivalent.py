@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from airfl.air.uplink import Reception, Uplink
+from airfl.air.setting import Setting
+from airfl.air.uplink import Uplink
 from airfl.devices.updates import Spanned, UpdateBlock
 from airfl.randomness import normal_like, stream
 from airfl.threads import in_threads
@@ -28,9 +29,9 @@ class EquivalentUplink(Uplink):
     seed: int
     trials: tuple[int, ...]
 
-    def open(self, dim: int, reception: Reception) -> EquivalentReceiver:
+    def open(self, dim: int, setting: Setting) -> EquivalentReceiver:
         """See ``Uplink.open``."""
-        return EquivalentReceiver(self, dim, reception)
+        return EquivalentReceiver(self, dim, setting)
 
 
 class EquivalentReceiver:
@@ -40,9 +41,9 @@ class EquivalentReceiver:
     move the sum by K²·2⁻²⁴ times what it sends. What is rounded to float32 has the noise in it already.
     """
 
-    def __init__(self, uplink: EquivalentUplink, dim: int, reception: Reception) -> None:
-        self._uplink, self._dim, self._reception = uplink, dim, reception
-        self._gains = reception.gains.real.to(torch.float64)
+    def __init__(self, uplink: EquivalentUplink, dim: int, setting: Setting) -> None:
+        self._uplink, self._dim, self._setting = uplink, dim, setting
+        self._gains = setting.gains.real.to(torch.float64)
         self._total: torch.Tensor | None = None
 
     def add(self, block: UpdateBlock) -> None:
@@ -56,7 +57,7 @@ class EquivalentReceiver:
         """See ``Receiver.finish``."""
         total = self._total
         assert total is not None
-        std = self._reception.noise_var.sqrt().tolist()
+        std = self._setting.noise_var.sqrt().tolist()
         noisy = [row for row, value in enumerate(std) if value > 0]
         for some in range(0, len(noisy), ROWS):
             rows = noisy[some : some + ROWS]
@@ -67,7 +68,7 @@ class EquivalentReceiver:
     def _unit_noise(self, row: int) -> torch.Tensor:
         """N(0, I_d), keyed, drawn on the CPU."""
         uplink = self._uplink
-        generator = stream(uplink.seed, "receiver-noise", uplink.trials[row], self._reception.round_index)
+        generator = stream(uplink.seed, "receiver-noise", uplink.trials[row], self._setting.round_index)
         return normal_like(generator, self._dim, torch.device("cpu"))
 
 

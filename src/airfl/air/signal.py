@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from airfl.air.uplink import Reception, Uplink
+from airfl.air.setting import Setting
+from airfl.air.uplink import Uplink
 from airfl.devices.updates import UpdateBlock
 from airfl.randomness import Purpose, complex_normal, stream
 
@@ -29,39 +30,34 @@ class SignalUplink(Uplink):
     trials: tuple[int, ...]
     chunk_symbols: int = 4 * NOISE_BLOCK
 
-    def open(self, dim: int, reception: Reception) -> SignalReceiver:
+    def open(self, dim: int, setting: Setting) -> SignalReceiver:
         """See ``Uplink.open``."""
-        return SignalReceiver(self, dim, reception)
+        return SignalReceiver(self, dim, setting)
 
-    def received(self, row: int, sent: torch.Tensor, reception: Reception) -> torch.Tensor:
+    def received(self, row: int, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
         """Δ̂ of one trial whose devices send these updates, [K, d]."""
-        assert reception.channels is not None
-        assert reception.tx_scaling is not None
-        assert reception.combiner is not None
-        paths = reception.channels[row].mT * reception.tx_scaling[row]  # h_i s_i as columns, [m, K]
-        combiner = reception.combiner[row]
+        paths = setting.channels[row].mT * setting.tx_scaling[row]  # h_i s_i as columns, [m, K]
+        combiner = setting.combiner[row]
         blocks_per_chunk = max(1, -(-self.chunk_symbols // NOISE_BLOCK))
         size = blocks_per_chunk * NOISE_BLOCK
         parts = []
         for start in range(0, sent.shape[1], size):
             symbols = sent[:, start : start + size].to(torch.complex128)
-            if reception.artificial is not None and float(reception.artificial[row]) > 0:
-                root = float(reception.artificial[row]) ** 0.5
-                symbols += root * self._unit_noise("device-noise", row, start, symbols.shape, reception)
+            if float(setting.artificial[row]) > 0:
+                root = float(setting.artificial[row]) ** 0.5
+                symbols += root * self._unit_noise("device-noise", row, start, symbols.shape, setting)
             received = paths @ symbols
-            unit = self._unit_noise("antenna-noise", row, start, received.shape, reception)
-            received += reception.noise_power**0.5 * unit
+            unit = self._unit_noise("antenna-noise", row, start, received.shape, setting)
+            received += setting.noise_power**0.5 * unit
             parts.append((combiner.conj() @ received).real)
         return torch.cat(parts).to(torch.float32)
 
-    def _unit_noise(
-        self, purpose: Purpose, row: int, start: int, shape: torch.Size, reception: Reception
-    ) -> torch.Tensor:
+    def _unit_noise(self, purpose: Purpose, row: int, start: int, shape: torch.Size, setting: Setting) -> torch.Tensor:
         """CN(0, 1) for every antenna or device and symbol of a chunk."""
         first, count = start // NOISE_BLOCK, -(-shape[1] // NOISE_BLOCK)
         draws = [
             complex_normal(
-                stream(self.seed, purpose, self.trials[row], reception.round_index, number), (shape[0], NOISE_BLOCK)
+                stream(self.seed, purpose, self.trials[row], setting.round_index, number), (shape[0], NOISE_BLOCK)
             )
             for number in range(first, first + count)
         ]
@@ -71,9 +67,9 @@ class SignalUplink(Uplink):
 class SignalReceiver:
     """The updates so far; symbols can only be simulated once all devices are there."""
 
-    def __init__(self, uplink: SignalUplink, dim: int, reception: Reception) -> None:
-        self._uplink, self._reception = uplink, reception
-        self._sent = torch.empty(*reception.gains.shape, dim)
+    def __init__(self, uplink: SignalUplink, dim: int, setting: Setting) -> None:
+        self._uplink, self._setting = uplink, setting
+        self._sent = torch.empty(*setting.gains.shape, dim)
         self._device = torch.device("cpu")
 
     def add(self, block: UpdateBlock) -> None:
@@ -83,5 +79,5 @@ class SignalReceiver:
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
-        rows = [self._uplink.received(row, sent, self._reception) for row, sent in enumerate(self._sent)]
+        rows = [self._uplink.received(row, sent, self._setting) for row, sent in enumerate(self._sent)]
         return torch.stack(rows).to(self._device)

@@ -1,6 +1,6 @@
 """What happens on the devices: data, models, local training, clipping."""
 
-from airfl.devices.clipping import clip, clip_factors
+from airfl.devices.clipping import clip, clip_factors, row_norms
 from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.engine import Engine, choose_engine
 from airfl.devices.models import ModelSpec, build_model
@@ -24,5 +24,6 @@ __all__ = [
     "load_samples",
     "make_partition",
     "open_task",
+    "row_norms",
     "samples_of",
 ]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from airfl.devices import idx
-from airfl.devices.imports import import_callable, is_import_path
 from airfl.errors import InputError
+from airfl.imports import import_callable, is_import_path
 
 BUILT_IN = ("fashion-mnist", "fashion-mnist-standard", "idx", "digits")
 #: Mean and deviation of the training pixels in [0, 1], as published: nothing of a run's own data is used.

@@ -18,6 +18,7 @@ from airfl.devices.models import ModelSpec
 from airfl.devices.precision import resolve_precision
 from airfl.devices.updates import UpdateBlock
 from airfl.errors import InputError
+from airfl.imports import import_callable, is_import_path
 
 log = logging.getLogger("airfl")
 
@@ -64,6 +65,8 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
     from airfl.devices.replicated import replicated
 
     wanted, precision = config.engine.backend, resolve_precision(config.engine.precision, device)
+    if is_import_path(wanted):
+        return _outside(wanted, spec)
     layout = fused_layout(spec, input_shape) if wanted in ("auto", "fused") and device.type == "cuda" else None
     if wanted == "fused" and layout is None:
         raise InputError(
@@ -88,6 +91,14 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
             raise InputError("backend `threads` is for the CPU; use `batched` or `fused` on a GPU")
         return ThreadsEngine(spec, precision)
     return LoopEngine(spec)
+
+
+def _outside(path: str, spec: ModelSpec) -> Engine:
+    """An engine from outside: a callable that takes the model's ``ModelSpec``."""
+    made = import_callable(path, "engine")(spec)
+    if not callable(getattr(made, "train", None)) or not isinstance(getattr(made, "name", None), str):
+        raise InputError(f"engine `{path}` must have a `name` and a method `train`; got {type(made).__name__}")
+    return made  # type: ignore[no-any-return]
 
 
 def _has_triton() -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from airfl.devices.imports import import_callable, is_import_path
 from airfl.devices.scattering import scattering
 from airfl.errors import InputError
+from airfl.imports import import_callable, is_import_path
 
 FEATURES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"none": lambda inputs: inputs, "scattering": scattering}
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from airfl.devices.imports import import_callable, is_import_path
 from airfl.errors import InputError
+from airfl.imports import import_callable, is_import_path
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 

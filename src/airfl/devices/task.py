@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from airfl.config import BUDGET_SCHEMES, Config
+from airfl.catalogue import SCHEMES, Needs
+from airfl.config import Config
 from airfl.devices.datasets import Dataset, load_dataset
 from airfl.devices.features import make_features
 from airfl.devices.models import ModelSpec, build_model
@@ -185,7 +186,7 @@ def classes_of(config: Config, dataset: Dataset) -> int:
         f"data set `{config.learning.dataset}` does not declare its classes, and counted from the labels one sample "
         "could change the shape of the model; give `learning.num_classes`, or `num_classes` of an airfl Dataset"
     )
-    if any(name in BUDGET_SCHEMES for name in config.scheme.names):
+    if any(SCHEMES.get(name, Needs(budget=True)).budget for name in config.scheme.names):
         raise InputError(word)
     warnings.warn(word, stacklevel=3)
     return int(dataset.labels.max()) + 1

@@ -130,6 +130,10 @@ class UpdateBlock:
             return replace(self, trained=trained.planted(which, vector))
         return replace(self, trained=torch.where(which.unsqueeze(1), vector, trained))
 
+    def with_updates(self, updates: torch.Tensor) -> UpdateBlock:
+        """The same devices with something else to send, [B, d]."""
+        return replace(self, trained=updates, factors=None)
+
     @property
     def updates(self) -> torch.Tensor:
         """Δ̄, the updates after clipping, [B, d]."""

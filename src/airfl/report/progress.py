@@ -19,8 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
+from airfl.rounds import RoundRecord
 from airfl.runs import Standing
 from airfl.runs.executors import Event
 from airfl.wording import epsilon_text, plain_console

@@ -8,7 +8,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airfl.channel import Link, open_link
 from airfl.devices import open_task, samples_of
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
@@ -25,6 +24,7 @@ from airfl.runs.store import record_schema, write_bytes, write_text
 from airfl.runs.together import Log, groups_of, run_together
 from airfl.simulate import Simulation, open_simulation
 from airfl.study import Batch, Plan
+from airfl.transceiver import Radio, open_radio
 
 PART_FORMAT = "airfl-part/2"
 #: Before receipts had a checksum of their own.
@@ -148,23 +148,23 @@ def run_batch(
 
 
 def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
-    """The simulations of a batch by `point/scheme`; tasks, samples and links are shared where they are the same."""
+    """The simulations of a batch by `point/scheme`; tasks, samples and radios are shared where they are the same."""
     where = pick_device(device)
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
     learning = first.learning
     task = open_task(first, batch.trials, _samples(learning.dataset, learning.data_dir, learning.features, where))
-    links: dict[str, Link] = {}
+    radios: dict[str, Radio] = {}
     simulations = {}
     for point, config in configs.items():
         # Channels and combiners do not depend on the power: what differs in nothing else shares them.
         drawn = config.channel.model_copy(update={"power_w": 1.0})
         key = repr((drawn, config.scheme.model_copy(update={"names": ()})))
-        if key not in links:
-            links[key] = open_link(config, batch.trials)
-        link = replace(links[key], config=config)
+        if key not in radios:
+            radios[key] = open_radio(config, batch.trials)
+        radio = radios[key].at(config)
         for scheme in config.scheme.names:
-            simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, link)
+            simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, radio)
     return simulations
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
-from airfl.bookkeeping import RoundRecord
 from airfl.privacy import Ledger, PrivacyError
+from airfl.rounds import RoundRecord
 from airfl.runs.manifest import TEMPORARY
 from airfl.runs.store import write_bytes
 from airfl.runs.together import Log
@@ -87,8 +87,13 @@ def _read(path: Path, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
 
 
 def _tensors(key: str, state: State) -> dict[str, torch.Tensor]:
-    """What a state has of models, velocity and average, by name."""
-    named = {key: state.models, f"{key}/velocity": state.velocity, f"{key}/average": state.average}
+    """What a state has of models, velocity, average and memory, by name."""
+    named = {
+        key: state.models,
+        f"{key}/velocity": state.velocity,
+        f"{key}/average": state.average,
+        f"{key}/memory": state.memory,
+    }
     return {name: value.cpu().contiguous() for name, value in named.items() if value is not None}
 
 
@@ -107,13 +112,14 @@ def _entry(entry: Log) -> dict[str, Any]:
 
 def _log(entry: dict[str, Any], key: str, tensors: Mapping[str, torch.Tensor], simulation: Simulation) -> Log:
     device = simulation.start.device
-    velocity, average = tensors.get(f"{key}/velocity"), tensors.get(f"{key}/average")
+    velocity, average, memory = (tensors.get(f"{key}/{part}") for part in ("velocity", "average", "memory"))
     state = State(
         entry["round"],
         tensors[key].to(device),
         tuple(Ledger.from_mapping(ledger) for ledger in entry["ledgers"]),
         None if velocity is None else velocity.to(device),
         None if average is None else average.to(device),
+        memory,
     )
     found = Log([simulation])
     found.status, found.message, found.seconds = entry["status"], entry["message"], entry["seconds"]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import open_link
 from airfl.config import preset
 from airfl.errors import InputError
 from airfl.transceiver import COMBINERS, certificate
-from airfl.transceiver.combiners import NEEDS_ANTENNAS
 
 #: The relaxation's solver takes seconds to a minute per instance: with `all` it gets this many, and only few devices.
 SDR_INSTANCES, SDR_DEVICES = 2, 60

@@ -12,19 +12,19 @@ from typing import Any, Protocol
 
 import torch
 
-from airfl.bookkeeping import RoundRecord
-from airfl.channel import open_link
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
 from airfl.memory import needs_of, require_memory
+from airfl.rounds import RoundRecord
 from airfl.runs.result import Result
 from airfl.runs.sameness import code_identity
 from airfl.runs.signals import Interrupts
 from airfl.runs.together import Log, groups_of, run_together
 from airfl.runs.unfinished import Keeper
 from airfl.simulate import Simulation, open_simulation
+from airfl.transceiver import open_radio
 
 
 class Progress(Protocol):
@@ -102,12 +102,12 @@ def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin
     schemes = {name: log.result() for name, log in logs.items()}
     first = logs[config.scheme.names[0]].simulations[0]
     # Schemes that fix their own accountant do not speak for the run, unless there are no others.
-    plans = [log.simulations[0].plan for log in logs.values()]
-    plans.sort(key=lambda plan: (plan.scheme.accountant is not None, not plan.scheme.keeps_budget))
+    schedules = [log.simulations[0].schedule for log in logs.values()]
+    schedules.sort(key=lambda schedule: (schedule.scheme.accountant is not None, not schedule.scheme.keeps_budget))
     provenance = provenance_of(device, first)
     starts = [log.first_round for log in logs.values() if log.first_round is not None]
     provenance["seconds_to_first_round"] = round(min(starts) - begin, 3) if starts else None
-    return Result(config, first.plan.dim, schemes, provenance, plans[0].promise.accountant)
+    return Result(config, first.schedule.dim, schemes, provenance, schedules[0].promise.accountant)
 
 
 def _open(config: Config, device: torch.device, trials_per_batch: int | None) -> dict[str, list[Simulation]]:
@@ -120,9 +120,9 @@ def _open(config: Config, device: torch.device, trials_per_batch: int | None) ->
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
-    links = [open_link(config, batch) for batch in batches]
+    radios = [open_radio(config, batch) for batch in batches]
     return {
-        name: [open_simulation(config, name, task, link) for task, link in zip(tasks, links, strict=True)]
+        name: [open_simulation(config, name, task, radio) for task, radio in zip(tasks, radios, strict=True)]
         for name in config.scheme.names
     }
 
@@ -166,6 +166,6 @@ def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,
         "precision": resolve_precision(simulation.config.engine.precision, device),
-        "model_parameters": simulation.plan.dim,
+        "model_parameters": simulation.schedule.dim,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

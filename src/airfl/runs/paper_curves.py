@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from airfl.channel import open_link
 from airfl.config import preset
-from airfl.planning import plan_rounds
 from airfl.privacy import ACCOUNTANTS, PaperAccountant, WhatIf
-from airfl.promise import make_promise
+from airfl.rounds import arrange, make_promise
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.schemes import SCHEMES
+from airfl.transceiver import open_radio
 
 DIM, DELTA, ROUNDS, LONGEST = 582_026, 1e-5, 50, 100_000
 DIAMETERS = (2.0, 10.0, 50.0)
@@ -39,18 +39,16 @@ TABLE1 = {
 def paper_question(trials: int = 10) -> WhatIf:
     """The paper's setting as a what-if question."""
     config = preset("authors").replace({"system.trials": trials, "privacy.epsilon_tilde": 0.1})
-    link = open_link(config, range(trials))
-    plan = plan_rounds(config, SCHEMES["airfl-dp"], link, DIM)
-    clip_norm, sigma2 = plan.clip_norm, link.noise_power
-    promise = make_promise(config, DIM, sigma2, None, accountant="paper")
+    schedule = arrange(config, SCHEMES["airfl-dp"], open_radio(config, range(trials)), DIM)
+    clip_norm, sigma2 = schedule.clip_norm, schedule.link.noise_power
+    promise = make_promise(config, DIM, sigma2, None, replace(SCHEMES["airfl-dp"], accountant="paper"))
     budget = PaperAccountant.budget(promise.epsilon or 0.0, DELTA, promise.template, "replace", config.system.rounds)
     noise_var = budget.floor**2 * sigma2 / 2.0
     # ‖w‖·max‖h s‖ does not change with the norm of w; the median over trials and rounds stands for all.
     louder = [
-        float(plan.norm[row, t] * sent.received_norms[row].max())  # type: ignore[index]
+        float(schedule.norm[row, t] * setting.received_norms[row].max())
         for t in range(0, config.system.rounds, 10)
-        for sent in [plan.reception(t)[1]]
-        if sent is not None
+        for setting in [schedule.setting(t)]
         for row in range(trials)
     ]
     heard = float(np.median(louder)) / math.sqrt(2.0 * noise_var) * clip_norm

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from airfl.config import from_mapping
-from airfl.devices.imports import source_digest
 from airfl.errors import InputError
+from airfl.imports import source_digest
 from airfl.runs.batch import Folder
 from airfl.runs.lock import LOCK
 from airfl.runs.sameness import code_identity, require_same_code

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airfl.channel import open_link
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.places import experiments_folder
-from airfl.planning import plan_rounds
 from airfl.privacy import gaussian_epsilon, reach
+from airfl.rounds import arrange
 from airfl.runs.batch import Folder
 from airfl.runs.executors import Event, Executor
 from airfl.runs.result import finite_or_none
@@ -30,6 +29,7 @@ from airfl.runs.store import read_csv, write_atomically, write_csv, write_text
 from airfl.runs.sweep import Standing, receipts_of, start_or_resume
 from airfl.schemes import SCHEMES
 from airfl.study import Plan, Study, read_study
+from airfl.transceiver import open_radio
 
 Row = dict[str, Any]
 
@@ -191,16 +191,13 @@ def link_notes(plan: Plan, dim: int) -> dict[str, Any]:
     base's own power, on average.
     """
     config = plan.base.replace({"scheme.names": ["airfl-dp"]})
-    link = open_link(config, range(config.system.trials))
-    radio = plan_rounds(config, SCHEMES["airfl-dp"], link, dim)
-    assert radio.norm is not None
-    assert radio.minimum is not None
-    perks = radio.perks()
-    gain = link.weakest_path_gain(0) / link.noise_power
+    schedule = arrange(config, SCHEMES["airfl-dp"], open_radio(config, range(config.system.trials)), dim)
+    perks = schedule.perks()
+    gain = schedule.link.weakest_path_gain(0) / schedule.link.noise_power
     return {
         "snr_threshold_db": [round(perk.snr_threshold_db, 3) for perk in perks],
         "snr_of_one_watt_db": 10.0 * math.log10(gain),
-        "power_backoff_db": float(10.0 * (radio.norm / radio.minimum).square().mean().log10()),
+        "power_backoff_db": float(10.0 * (schedule.norm / schedule.minimum).square().mean().log10()),
     }
 
 

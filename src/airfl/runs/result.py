@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from airfl.bookkeeping import RoundRecord
 from airfl.config import Config
 from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, Observer, make_accountant
+from airfl.rounds import RoundRecord
 from airfl.transceiver import Perk
 
 Status = Literal["done", "diverged", "interrupted", "refused"]

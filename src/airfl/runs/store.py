@@ -19,10 +19,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_models
 from safetensors.torch import save as save_models
 
-from airfl.bookkeeping import RoundRecord
 from airfl.config import from_toml
 from airfl.errors import InputError
 from airfl.privacy import Ledger, PrivacyError
+from airfl.rounds import RoundRecord
 from airfl.runs.lock import LOCK, locked
 from airfl.runs.manifest import (
     DATA,

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import torch
 
-from airfl.bookkeeping import RoundRecord
 from airfl.errors import DivergedError
 from airfl.privacy import BudgetError
+from airfl.rounds import RoundRecord
 from airfl.runs.result import SchemeResult, Status
 from airfl.simulate import Simulation, State, advance_together, train_alike
 
@@ -54,7 +54,7 @@ class Log:
 
     def result(self, perks: bool = True) -> SchemeResult:
         """All batches of trials together; the perk test takes time with some accountants, and may be left out."""
-        plans = [simulation.plan for simulation in self.simulations]
+        plans = [simulation.schedule for simulation in self.simulations]
         models = torch.cat([state.released for state in self.states]).cpu() if self.status == "done" else None
         return SchemeResult(
             records=tuple(sorted(self.records, key=lambda row: (row.trial, row.round))),

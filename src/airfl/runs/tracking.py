@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import pyarrow.parquet as pq
 
-from airfl.bookkeeping import RoundRecord
 from airfl.errors import InputError
+from airfl.rounds import RoundRecord
 from airfl.runs.batch import Folder
 from airfl.runs.execute import Progress
 from airfl.runs.store import write_text

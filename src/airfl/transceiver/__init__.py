@@ -3,10 +3,11 @@
 from airfl.transceiver.allocation import Perk, allocate, perk, perk_at
 from airfl.transceiver.artificial import Visibility, norm_growth, visibility
 from airfl.transceiver.certificate import certificate
-from airfl.transceiver.combiners import COMBINERS, Combiner
+from airfl.transceiver.combiners import COMBINERS, Combiner, combiner_named
 from airfl.transceiver.design import Design, Transmission, transmit
 from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
 from airfl.transceiver.online import KnownLaw, MovingEstimate, Predictions, allocate_online, noisy_predictions
+from airfl.transceiver.radio import Radio, open_radio, served_channels
 from airfl.transceiver.selection import SELECTIONS
 from airfl.transceiver.zero_forcing import zero_forcing
 
@@ -19,17 +20,21 @@ __all__ = [
     "MovingEstimate",
     "Perk",
     "Predictions",
+    "Radio",
     "Transmission",
     "Visibility",
     "allocate",
     "allocate_finite_domain",
     "allocate_online",
     "certificate",
+    "combiner_named",
     "last_round_factor",
     "noisy_predictions",
     "norm_growth",
+    "open_radio",
     "perk",
     "perk_at",
+    "served_channels",
     "transmit",
     "visibility",
     "zero_forcing",

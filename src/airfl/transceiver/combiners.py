@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from airfl.errors import InputError
+from airfl.imports import import_callable, is_import_path
 from airfl.transceiver.ascent import ascent
 from airfl.transceiver.coordinate import coordinate
-from airfl.transceiver.design import Design
+from airfl.transceiver.design import Design, check_channels, finish
 from airfl.transceiver.mrc import dominant, mrc
 from airfl.transceiver.multicast import multicast
 from airfl.transceiver.sdr import sdr
@@ -28,5 +31,39 @@ COMBINERS: dict[str, Combiner] = {
     "dominant": dominant,
 }
 
-#: Methods that need at least as many antennas as served devices.
-NEEDS_ANTENNAS = ("zero-forcing", "coordinate")
+
+def combiner_named(name: str) -> Combiner:
+    """A method by its name, or from outside by its import path."""
+    return outside(import_callable(name, "combiner"), name) if is_import_path(name) else COMBINERS[name]
+
+
+def outside(function: Callable[[Any], Any], name: str) -> Combiner:
+    """The method of a function (channels [..., K, m], complex128) -> w [..., m].
+
+    w may have any length: it is scaled so that every device is reached, and where one cannot be, the status says so.
+    """
+
+    def method(channels: torch.Tensor) -> Design:
+        flat, usable = check_channels(channels)
+        try:
+            made = torch.as_tensor(_called(function, flat.reshape(channels.shape)))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"combiner `{name}` failed: {error}; it is called with channels [..., K, m] and returns w [..., m]"
+            ) from error
+        wanted = (*channels.shape[:-2], channels.shape[-1])
+        if tuple(made.shape) != wanted:
+            raise InputError(f"combiner `{name}` must return w of shape {wanted}; got {tuple(made.shape)}")
+        return finish(made.to(torch.complex128).reshape(-1, wanted[-1]), channels, usable, 0)
+
+    return method
+
+
+def _called(function: Callable[[Any], Any], channels: torch.Tensor) -> Any:
+    """With a tensor, or with an array where the function takes nothing else."""
+    try:
+        return function(channels)
+    except (TypeError, AttributeError):
+        return function(channels.cpu().numpy())

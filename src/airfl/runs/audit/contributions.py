@@ -1,21 +1,22 @@
 """What a single device can contribute: sent alone, through the run's own clip and uplink, and in a trained round.
 
-Noise is keyed: what is sent can change, and the difference of two receptions with the same keys is what was sent, to
+Noise is keyed: what is sent can change, and the difference of two settings with the same keys is what was sent, to
 the last bits. So no statistics are needed, and a clip that is one percent too loose shows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
-from airfl.bookkeeping import book_round, update_factor
 from airfl.devices import Samples, UpdateBlock
 from airfl.privacy import RoundEvent
 from airfl.privacy.checks import Check, certain
 from airfl.randomness import stream
+from airfl.rounds import book, update_factor
 from airfl.runs.audit.worlds import LOUD, Opener, Plant, given_updates, play_round, random_direction
 from airfl.simulate import Simulation, State
 
@@ -33,9 +34,9 @@ def check_contributions(
     Returns:
         The checks, what was tested, and what was not.
     """
-    if not single.scheme.clips:
+    if not math.isfinite(single.scheme.encoder.length(1.0)):
         return [], [], ["what a device can contribute: the scheme does not clip, and no bound is booked"]
-    system, dim = single.config.system, single.plan.dim
+    system, dim = single.config.system, single.schedule.dim
     generator = stream(system.seed, "canaries", 7)
     most = max(8, SENT_ENTRIES // (dim * len(looked)))
     wanted = generator.permutation(system.num_devices)[:most].tolist()
@@ -80,19 +81,19 @@ def check_contributions(
 
 
 def _book(batch: Simulation, t: int) -> list[RoundEvent]:
-    reception, sent = batch.plan.reception(t)
-    return book_round(batch.config, batch.plan, t, reception.gains, sent, batch.task.max_local_steps)
+    setting = batch.schedule.setting(t)
+    return book(batch.schedule, setting, batch.task.max_local_steps)
 
 
 def _booked(batch: Simulation, t: int, events: Sequence[RoundEvent]) -> bool:
     """Whether the ledger claims no more noise and no smaller gains than the radio is set to."""
-    reception, _ = batch.plan.reception(t)
-    clip_norm = batch.plan.clip_norm
+    setting = batch.schedule.setting(t)
+    clip_norm = batch.schedule.clip_norm
     slack = 1.0 + 1e-8
-    loudest = reception.gains.abs().amax(dim=1).tolist()
+    loudest = setting.gains.abs().amax(dim=1).tolist()
     return all(
         event.noise_var <= planned * slack and gain <= event.gain_bound * slack and event.clip_norm >= clip_norm
-        for event, planned, gain in zip(events, reception.noise_var.tolist(), loudest, strict=True)
+        for event, planned, gain in zip(events, setting.noise_var.tolist(), loudest, strict=True)
     )
 
 
@@ -100,10 +101,10 @@ def _alone(
     batch: Simulation, t: int, wanted: Sequence[int], events: Sequence[RoundEvent], generator: np.random.Generator
 ) -> Iterator[tuple[int, float]]:
     """(device, how far it moved the sum over what is booked); device −1 for rows in which all sent zeros."""
-    plan = batch.plan
-    reception, _ = plan.reception(t)
+    plan = batch.schedule
+    setting = plan.setting(t)
     active, waiting = plan.active_in(t), list(wanted)
-    quiet = batch.heard(reception, given_updates(batch, reception, {})).double().cpu()
+    quiet = batch.heard(setting, given_updates(batch, setting, {})).double().cpu()
     while waiting:
         chosen = _rows_of(active, waiting)
         if not chosen:
@@ -111,7 +112,7 @@ def _alone(
         loud = {
             row: (slot, LOUD * plan.clip_norm * _direction(generator, plan.dim)) for row, (slot, _) in chosen.items()
         }
-        moved = batch.heard(reception, given_updates(batch, reception, loud)).double().cpu()
+        moved = batch.heard(setting, given_updates(batch, setting, loud)).double().cpu()
         lengths = (moved - quiet).norm(dim=1)
         rounding = ROUNDING * (moved.norm(dim=1) + quiet.norm(dim=1))
         for row, event in enumerate(events):
@@ -152,22 +153,22 @@ def _in_training(
 
     One round is trained twice with the same keys: row i with a canary in place of device i's update, and with zeros.
     """
-    system, plan, t = single.config.system, single.plan, int(generator.integers(single.config.system.rounds))
+    system, plan, t = single.config.system, single.schedule, int(generator.integers(single.config.system.rounds))
     count = max(1, min(system.num_devices, TRAINED_REPLICAS // plan.active.shape[2]))
     batch = opener(single, samples, range(first_key, first_key + count))
     # Rows may share a device where not everyone takes part: any who is there will do.
-    there = [row[row >= 0] for row in batch.plan.active_in(t)]
+    there = [row[row >= 0] for row in batch.schedule.active_in(t)]
     devices = [int(row[i % len(row)]) if len(row) else -1 for i, row in enumerate(there)]
     vector = LOUD * plan.clip_norm * random_direction(generator, plan.dim)
     state = State(t, batch.start, batch.init().ledgers)
     ends = [play_round(batch, state, _in_row(devices, sent)) for sent in (vector, 0.0 * vector)]
     after = [end.models.double().cpu() for end in ends]
-    factor = update_factor(batch.config, batch.plan, t)
+    factor = update_factor(batch.config, batch.schedule, t)
     lengths = (after[0] - after[1]).norm(dim=1)
     slack = 4.0 * ROUNDING * (after[0].norm(dim=1) + after[1].norm(dim=1) + batch.start.double().cpu().norm(dim=1))
     worst, who = 0.0, -1
-    for row, book in enumerate(ends[0].ledgers):
-        event = book.events[-1]
+    for row, ledger in enumerate(ends[0].ledgers):
+        event = ledger.events[-1]
         ratio = float(lengths[row] / (factor * event.clip_norm * event.gain_bound * (1.0 + 1e-6) + slack[row]))
         if ratio > worst:
             worst, who = ratio, devices[row]

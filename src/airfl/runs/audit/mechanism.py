@@ -47,7 +47,7 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
     Args:
         first_key: keys from here on are nobody else's.
     """
-    rounds, dim = single.config.system.rounds, single.plan.dim
+    rounds, dim = single.config.system.rounds, single.schedule.dim
     generator = stream(single.config.system.seed, "canaries", 6)
     looked = _some(generator, rounds, max(2, MOST_ENTRIES // (FEWEST_ROWS * dim)))
     count = max(FEWEST_ROWS, min(NOISE_ROWS, NOISE_ENTRIES // (len(looked) * dim)))
@@ -67,7 +67,7 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
         loudest = float(np.abs(noise[:, ~noisy]).max())
         found.append(certain("rounds without noise", "a round without planned noise has some", loudest == 0.0))
     checks, words, missing = check_contributions(single, samples, first_key, opener, looked)
-    return Mechanism(found + checks, tested + words, left_out + missing, batch.plan.active, quiet)
+    return Mechanism(found + checks, tested + words, left_out + missing, batch.schedule.active, quiet)
 
 
 def _some(generator: np.random.Generator, number: int, most: int) -> list[int]:
@@ -80,10 +80,10 @@ def _some(generator: np.random.Generator, number: int, most: int) -> list[int]:
 
 def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T]."""
-    noise = np.empty((len(batch.task.trials), len(looked), batch.plan.dim), dtype=np.float32)
+    noise = np.empty((len(batch.task.trials), len(looked), batch.schedule.dim), dtype=np.float32)
     planned = np.empty(noise.shape[:2])
     for index, t in enumerate(looked):
-        reception, _ = batch.plan.reception(t)
-        noise[:, index] = batch.heard(reception, given_updates(batch, reception, {})).cpu().numpy()
-        planned[:, index] = reception.noise_var.numpy()
+        setting = batch.schedule.setting(t)
+        noise[:, index] = batch.heard(setting, given_updates(batch, setting, {})).cpu().numpy()
+        planned[:, index] = setting.noise_var.numpy()
     return noise, planned

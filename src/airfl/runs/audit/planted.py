@@ -7,20 +7,20 @@ dimensions, softmax regression with ten biases, six devices, five rounds, ε = 4
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from airfl.air import Receiver, Reception, Uplink
-from airfl.bookkeeping import Watch
+from airfl.air import Receiver, Setting, Uplink
 from airfl.config import Config, from_mapping
 from airfl.devices import Samples, UpdateBlock
 from airfl.runs.audit.worlds import Noiseless, repeated
+from airfl.schemes import Encoded, Encoder
 from airfl.simulate import Simulation
 
-#: What a defect makes of the noise, given the noise [trials, d], the reception and the number of rounds.
-NoiseDefect = Callable[[torch.Tensor, Reception, int], torch.Tensor]
+#: What a defect makes of the noise, given the noise [trials, d], the setting and the number of rounds.
+NoiseDefect = Callable[[torch.Tensor, Setting, int], torch.Tensor]
 #: Plants a defect in repetitions of a run.
 Planting = Callable[[Simulation], Simulation]
 
@@ -77,15 +77,15 @@ class _Altered(Uplink):
     change: NoiseDefect
     rounds: int
 
-    def open(self, dim: int, reception: Reception) -> Receiver:
-        return _AlteredReceiver(self, dim, reception)
+    def open(self, dim: int, setting: Setting) -> Receiver:
+        return _AlteredReceiver(self, dim, setting)
 
 
 class _AlteredReceiver:
-    def __init__(self, uplink: _Altered, dim: int, reception: Reception) -> None:
-        self._uplink, self._reception = uplink, reception
-        self._silent = Noiseless(uplink.uplink).open(dim, reception)
-        self._noisy = uplink.uplink.open(dim, reception)
+    def __init__(self, uplink: _Altered, dim: int, setting: Setting) -> None:
+        self._uplink, self._setting = uplink, setting
+        self._silent = Noiseless(uplink.uplink).open(dim, setting)
+        self._noisy = uplink.uplink.open(dim, setting)
 
     def add(self, block: UpdateBlock) -> None:
         self._silent.add(block)
@@ -94,18 +94,18 @@ class _AlteredReceiver:
     def finish(self) -> torch.Tensor:
         silent = self._silent.finish()
         noise = self._noisy.finish() - silent
-        return silent + self._uplink.change(noise, self._reception, self._uplink.rounds)
+        return silent + self._uplink.change(noise, self._setting, self._uplink.rounds)
 
 
 @dataclass(frozen=True)
 class _Resettled(Uplink):
-    """An uplink that is given another reception than the one it is asked for."""
+    """An uplink that is given another setting than the one it is asked for."""
 
     uplink: Uplink
-    change: Callable[[Reception], Reception]
+    change: Callable[[Setting], Setting]
 
-    def open(self, dim: int, reception: Reception) -> Receiver:
-        return self.uplink.open(dim, self.change(reception))
+    def open(self, dim: int, setting: Setting) -> Receiver:
+        return self.uplink.open(dim, self.change(setting))
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class _Twice(Uplink):
     active: np.ndarray
     device: int
 
-    def open(self, dim: int, reception: Reception) -> Receiver:
-        return _TwiceReceiver(self, self.uplink.open(dim, reception), reception.round_index)
+    def open(self, dim: int, setting: Setting) -> Receiver:
+        return _TwiceReceiver(self, self.uplink.open(dim, setting), setting.round_index)
 
 
 class _TwiceReceiver:
@@ -135,36 +135,34 @@ class _TwiceReceiver:
         return self._inner.finish()
 
 
-class _LooseClip(Simulation):
-    """A simulation that clips at a multiple of the norm that it books."""
+@dataclass(frozen=True)
+class _LooseClip(Encoder):
+    """An encoder that clips at a multiple of the norm that is booked."""
 
-    factor = 1.0
+    honest: Encoder
+    factor: float
 
-    def _clip(self, block: UpdateBlock, watch: Watch) -> UpdateBlock:
-        loose = replace(self, plan=replace(self.plan, clip_norm=self.factor * self.plan.clip_norm))
-        return Simulation._clip(loose, block, watch)
+    def length(self, clip_norm: float) -> float:
+        return self.honest.length(clip_norm)
+
+    def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
+        return self.honest.encode(block, self.factor * clip_norm, memory)
 
 
 def _clipping(factor: float) -> Planting:
-    kind = type("LooseClip", (_LooseClip,), {"factor": factor})
-
-    def plant(simulation: Simulation) -> Simulation:
-        made: Simulation = kind(**{item.name: getattr(simulation, item.name) for item in fields(simulation)})
-        return made
-
-    return plant
+    return lambda s: replace(s, scheme=replace(s.scheme, encoder=_LooseClip(s.scheme.encoder, factor)))
 
 
 def _noise(change: NoiseDefect) -> Planting:
     return lambda s: replace(s, uplink=_Altered(s.uplink, change, s.config.system.rounds))
 
 
-def _reception(change: Callable[[Reception], Reception]) -> Planting:
+def _setting(change: Callable[[Setting], Setting]) -> Planting:
     return lambda s: replace(s, uplink=_Resettled(s.uplink, change))
 
 
 def _sent_twice(device: int) -> Planting:
-    return lambda s: replace(s, uplink=_Twice(s.uplink, s.plan.active, device))
+    return lambda s: replace(s, uplink=_Twice(s.uplink, s.schedule.active, device))
 
 
 def _one_noise_for_all(simulation: Simulation) -> Simulation:
@@ -174,12 +172,13 @@ def _one_noise_for_all(simulation: Simulation) -> Simulation:
 
 def _always_in(simulation: Simulation) -> Simulation:
     """Device 0 takes part in every round, whatever was drawn."""
-    active = simulation.plan.active
+    active = simulation.schedule.active
     missing = ~(active == 0).any(axis=2, keepdims=True)
     widened = np.concatenate([np.where(missing, 0, -1), active], axis=2)
     # −1 comes last, as where it was drawn.
     ordered = np.sort(np.where(widened < 0, np.iinfo(np.int64).max, widened), axis=2)
-    return replace(simulation, plan=replace(simulation.plan, active=np.where(ordered > active.max(), -1, ordered)))
+    active = np.where(ordered > active.max(), -1, ordered)
+    return replace(simulation, schedule=replace(simulation.schedule, active=active))
 
 
 def _negated(uplink: Uplink) -> Uplink:
@@ -198,8 +197,8 @@ def _halves(noise: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.cat([noise[:, :half], noise[:, :half], noise[:, 2 * half :]], dim=1)
 
 
-def _uniform(noise: torch.Tensor, reception: Reception, _: int) -> torch.Tensor:
-    std = reception.noise_var.sqrt().unsqueeze(1).to(noise.device)
+def _uniform(noise: torch.Tensor, setting: Setting, _: int) -> torch.Tensor:
+    std = setting.noise_var.sqrt().unsqueeze(1).to(noise.device)
     shares = torch.special.ndtr(noise.double() / std)
     changed: torch.Tensor = 3.0**0.5 * std * (2.0 * shares - 1.0)
     return changed.float()
@@ -218,7 +217,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("noise std halved", _noise(lambda noise, *_: noise / 2.0)),
     Defect("noise variance halved", _noise(lambda noise, *_: noise / 2.0**0.5)),
     Defect("clip × 2", _clipping(2.0)),
-    Defect("gains × 1.5", _reception(lambda r: replace(r, gains=1.5 * r.gains))),
+    Defect("gains × 1.5", _setting(lambda r: replace(r, gains=1.5 * r.gains))),
     Defect("device 0 sent twice", _sent_twice(0)),
     Defect("clip × 1.1", _clipping(1.1)),
     Defect("first round noiseless", _noise(lambda noise, r, _: 0.0 * noise if r.round_index == 0 else noise)),
@@ -226,7 +225,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("the same noise in every repetition", _one_noise_for_all),
     Defect("a device always in while sampling credit is claimed", _always_in, sampled=True),
     Defect("noise of rank one", _noise(_rank_one)),
-    Defect("the same noise in every round", _reception(lambda r: replace(r, round_index=0))),
+    Defect("the same noise in every round", _setting(lambda r: replace(r, round_index=0))),
     Defect("noise repeated in both halves of the coordinates", _noise(_halves)),
     Defect("no noise on the ten biases", _noise(_without(slice(-10, None)))),
     Defect("device 3 sent twice", _sent_twice(3)),

@@ -166,12 +166,14 @@ def audit_one_run(
     delta = config.privacy.delta if delta is None else delta
     samples = load_samples(config, pick_device(config.engine.device))
     simulation = open_simulation(config, scheme, open_task(config, (0,), samples))
-    if count > simulation.plan.dim:
-        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.plan.dim}")
+    if count > simulation.schedule.dim:
+        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.schedule.dim}")
     generator = stream(config.system.seed, "canaries", 2)
-    directions = torch.from_numpy(np.linalg.qr(generator.standard_normal((simulation.plan.dim, count)))[0].T).float()
+    directions = torch.from_numpy(
+        np.linalg.qr(generator.standard_normal((simulation.schedule.dim, count)))[0].T
+    ).float()
     included = generator.random(count) < 0.5
-    loudest = LOUD * simulation.plan.clip_norm
+    loudest = LOUD * simulation.schedule.clip_norm
     sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
     state = play(simulation, planting(sent), advance)
     # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
@@ -212,18 +214,18 @@ def _train(
     scores: dict[bool, list[np.ndarray]] = {True: [], False: []}
     ledgers: list[Ledger] = []
     active = []
-    size = max(1, min(BATCH_ROWS, BATCH_ENTRIES // single.plan.dim))
+    size = max(1, min(BATCH_ROWS, BATCH_ENTRIES // single.schedule.dim))
     for present in (True, False):
         for start in range(0, repetitions, size):
             keys = range(start, min(start + size, repetitions))
             # The two worlds draw their own noise: repetitions have to be independent.
             simulation = opener(single, samples, [2 * key + int(present) for key in keys])
             planted = canaries.of(keys)
-            length = LOUD * simulation.plan.clip_norm * _sign(single, present)
+            length = LOUD * simulation.schedule.clip_norm * _sign(single, present)
             state = play(simulation, planted.planting(length), advance, planted.witness)
             scores[present].append(planted.scores(simulation.start, state.released))
             ledgers.extend(state.ledgers)
-            active.append(simulation.plan.active)
+            active.append(simulation.schedule.active)
     return {present: np.concatenate(parts) for present, parts in scores.items()}, ledgers, active
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from airfl.air import EquivalentUplink, Receiver, Reception, SignalUplink, Uplink
-from airfl.channel import open_link
+from airfl.air import EquivalentUplink, Receiver, Setting, SignalUplink, Uplink
 from airfl.devices import Samples, UpdateBlock, open_task
-from airfl.planning import plan_rounds
+from airfl.rounds import arrange
 from airfl.simulate import Simulation, State
+from airfl.transceiver import open_radio
 
 #: How many times the clip norm a canary's update is long: clipping is under audit too.
 LOUD = 1000.0
@@ -32,20 +32,22 @@ Witness = Callable[[State, State], None]
 
 def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
     """A trial once per key, with the same devices, data and channels, and participation and noise keyed anew."""
-    config, plan, rows = single.config, single.plan, (0,) * len(keys)
+    config, schedule, rows = single.config, single.schedule, (0,) * len(keys)
     if config.system.everyone:
-        plan = plan.repeated(len(keys))
+        schedule = schedule.repeated(len(keys))
     else:
-        link = replace(open_link(config, rows), participation_keys=tuple(keys))
+        radio = open_radio(config, rows)
+        link = replace(radio.link, participation_keys=tuple(keys))
         if config.scheme.combiner_columns == "all":  # the design does not depend on who takes part
-            plan = plan.repeated(len(keys), link)
+            schedule = schedule.repeated(len(keys), link)
         else:
             steps = single.task.max_local_steps(0)
-            plan = plan_rounds(config, single.scheme, link, plan.dim, None if steps is None else [steps] * len(keys))
+            local_steps = None if steps is None else [steps] * len(keys)
+            schedule = arrange(config, single.scheme, replace(radio, link=link), schedule.dim, local_steps)
     kind = SignalUplink if isinstance(single.uplink, SignalUplink) else EquivalentUplink
     task = open_task(config, rows, samples)
     return replace(
-        single, task=task, plan=plan, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
+        single, task=task, schedule=schedule, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
     )
 
 
@@ -63,7 +65,7 @@ def play(simulation: Simulation, plant: Plant, advance: Advance | None, witness:
 
 def play_round(simulation: Simulation, state: State, plant: Plant) -> State:
     """Run one round with canaries planted."""
-    active, t = torch.from_numpy(simulation.plan.active_in(state.round)), state.round
+    active, t = torch.from_numpy(simulation.schedule.active_in(state.round)), state.round
 
     def intervene(block: UpdateBlock) -> UpdateBlock:
         return plant(block, active[block.trial.cpu(), block.slot.cpu()], t)
@@ -85,13 +87,13 @@ def planting(sent: Mapping[int, torch.Tensor]) -> Plant:
 
 
 def given_updates(
-    simulation: Simulation, reception: Reception, loud: Mapping[int, tuple[int, torch.Tensor]]
+    simulation: Simulation, setting: Setting, loud: Mapping[int, tuple[int, torch.Tensor]]
 ) -> Iterable[UpdateBlock]:
     """Zeros from every device, but for what some rows' slots send: row -> (slot, update [d]).
 
     Where antennas are simulated every device has to send; else zeros of one device stand for those of all.
     """
-    (rows, width), dim = reception.gains.shape, simulation.plan.dim
+    (rows, width), dim = setting.gains.shape, simulation.schedule.dim
     if not isinstance(simulation.uplink, SignalUplink) and simulation.config.scheme.uplink != "signal":
         width = 1
     size, device = max(1, BLOCK_ENTRIES // (width * dim)), simulation.task.inputs.device
@@ -116,10 +118,9 @@ class Noiseless(Uplink):
 
     uplink: Uplink
 
-    def open(self, dim: int, reception: Reception) -> Receiver:
+    def open(self, dim: int, setting: Setting) -> Receiver:
         """See ``Uplink.open``."""
-        silent = replace(reception, noise_var=torch.zeros_like(reception.noise_var), noise_power=0.0, artificial=None)
-        return self.uplink.open(dim, silent)
+        return self.uplink.open(dim, setting.silenced())
 
 
 def random_direction(generator: np.random.Generator, dim: int) -> torch.Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import get_args
 
-from airfl.config import AccountantName, Config
+import torch
+
+from airfl.config import Config
+from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
     ACCOUNTANTS,
     Budget,
@@ -16,28 +19,14 @@ from airfl.privacy import (
     Neighbours,
     Observer,
     RoundEvent,
-    Sampling,
     make_accountant,
     release,
+    smallest,
 )
+from airfl.schemes import Scheme
 
 #: Devices up to which every round's event keeps one number per device for the base-station observer.
 MAX_DEVICE_NORMS = 1000
-
-
-def sampling_of(config: Config) -> Sampling:
-    """The law by which the run draws its active devices."""
-    system = config.system
-    if system.everyone:
-        return Sampling("all", system.num_devices, system.num_devices)
-    if system.is_poisson:
-        return Sampling("poisson", system.num_devices, system.participation * system.num_devices)
-    return Sampling("without-replacement", system.num_devices, system.num_active)
-
-
-def can_hide_participation(config: Config) -> bool:
-    """Whether sampling can earn credit at all: random, not by channel, and heard with gains that tell nothing."""
-    return not config.system.everyone and config.scheme.selection == "all" and config.channel.csi_error == 0.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +65,27 @@ class Promise:
         if self.epsilon is not None:
             release(ledger, self.accountant, self.neighbours, self.epsilon, self.delta, self.observer)
 
+    def ledger_at(self, norms: torch.Tensor, weights: torch.Tensor) -> Ledger:
+        """What rounds with norms q, [T], and gain bounds √a would book, as far as accountants of models look at it."""
+        noise_power = self.template.noise_power or 0.0
+        pairs = zip(norms.tolist(), weights.tolist(), strict=True)
+        return Ledger(
+            tuple(
+                replace(self.template, round=t, noise_var=q * q * noise_power / 2.0, gain_bound=math.sqrt(a))
+                for t, (q, a) in enumerate(pairs)
+            )
+        )
+
+    def enough(self, minimum: torch.Tensor, weights: torch.Tensor) -> float:
+        """The smallest s at which norms s·π keep the promise, for accountants without an A; 1 or less if π does."""
+
+        def spent(scale: float) -> float:
+            return self.spent(self.ledger_at(scale * minimum, weights))
+
+        assert self.epsilon is not None
+        scale = smallest(spent, self.epsilon, 1.0, 1e-6)
+        return min(1.0, scale) if spent(1.0) <= self.epsilon else scale
+
     def without_credit(self) -> Promise:
         """The same promise kept without credit for sampling."""
         return replace(self, accountant="gaussian", template=replace(self.template, hides_participation=False))
@@ -86,27 +96,26 @@ def make_promise(
     dim: int,
     noise_power: float | None,
     local_steps: Sequence[int] | None,
-    *,
-    accountant: str | None = None,
-    observer: Observer = "model",
-    keeps_budget: bool = True,
+    scheme: Scheme,
 ) -> Promise:
     """Join a configuration's privacy section with what a scheme fixes itself.
 
     Args:
         local_steps: Q of each trial, if a domain is enforced; the largest counts.
-        accountant: the scheme's own; default: as configured, where ``auto`` is the tightest that is proven for the run.
+        scheme: whom it promises to, and by whose arithmetic; where it does not say, as configured, and ``auto`` is the
+            tightest that is proven for the run.
     """
     learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
+    senders = expected_senders(config) if config.system.varies else sampling.num_active
     domain = None
-    if learning.domain_diameter is not None and local_steps and learning.plain_server:
+    if learning.domain_diameter is not None and local_steps and learning.plain_server and scheme.decoder.linear:
         domain = Domain(
             learning.domain_diameter,
             privacy.smoothness,
             learning.learning_rate,
             max(local_steps),
             # If all n took part. A plan that looked at the draws would tell about them through its noise.
-            mean_gain=sampling.num_devices / sampling.num_active if sampling.law == "poisson" else 1.0,
+            mean_gain=config.system.num_devices / senders if config.system.varies else 1.0,
         )
     template = RoundEvent(
         round=0,
@@ -117,13 +126,15 @@ def make_promise(
         noise_power=noise_power,
         received_norm=None,
         sampling=sampling,
-        update_factor=learning.server_step * learning.learning_rate / sampling.num_active,
+        update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
         hides_participation=can_hide_participation(config),
     )
-    epsilon = privacy.epsilon_for(dim) if keeps_budget else None
-    name = accountant or privacy.accountant
-    promise = Promise("gaussian", config.neighbours, observer, epsilon, privacy.delta, template, config.system.rounds)
+    epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
+    name = scheme.accountant or privacy.accountant
+    promise = Promise(
+        "gaussian", config.neighbours, scheme.observer, epsilon, privacy.delta, template, config.system.rounds
+    )
     if name == "auto":
         return _tightest(config, promise)
     return replace(promise, accountant=name)
@@ -149,6 +160,3 @@ def _tightest(config: Config, promise: Promise) -> Promise:
         if budget is not None and budget.floor < floor:
             best, floor = candidate, budget.floor
     return best
-
-
-assert set(get_args(AccountantName)) - {"auto"} <= set(ACCOUNTANTS)

@@ -1,18 +1,21 @@
-"""Combiners for every round of every trial, before anyone has asked for privacy."""
+"""A link with the combiners for every round of every trial, before anyone has asked for privacy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
-from airfl.channel import Link
+from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.randomness import stream
-from airfl.transceiver import COMBINERS, SELECTIONS, Design, zero_forcing
-from airfl.transceiver.design import Status, received_gains
+from airfl.transceiver.combiners import combiner_named
+from airfl.transceiver.design import Design, Status, received_gains
+from airfl.transceiver.selection import SELECTIONS
+from airfl.transceiver.zero_forcing import zero_forcing
 
 #: Channel coefficients held at a time while the rounds are designed.
 DESIGN_CHUNK = 4_000_000
@@ -22,14 +25,33 @@ DESIGN_CHUNK = 4_000_000
 Rounds = tuple[Design, np.ndarray, torch.Tensor]
 
 
-def design_rounds(config: Config, link: Link, rounds: range) -> Rounds:
-    """Design rounds once per link, whichever scheme asks first."""
-    scheme = config.scheme
-    key = (rounds, scheme.combiner, scheme.combiner_columns, scheme.selection, scheme.selection_keep, scheme.phases)
-    if key not in link.designs:
-        link.designs[key] = _join_chunks(config, link, rounds)
-    found: Rounds = link.designs[key]
-    return found
+@dataclass(frozen=True)
+class Radio:
+    """A link, and the combiners that were found for it: schemes of a run share them, and so do powers of a study.
+
+    Attributes:
+        found: rounds that were designed, by what they depend on.
+    """
+
+    link: Link
+    found: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(self, config: Config) -> Radio:
+        """The same link and combiners for a configuration with another power."""
+        return replace(self, link=replace(self.link, config=config))
+
+    def rounds(self, config: Config, rounds: range) -> Rounds:
+        """Design some rounds, once, whichever scheme asks first."""
+        scheme = config.scheme
+        key = (rounds, scheme.combiner, scheme.combiner_columns, scheme.selection, scheme.selection_keep, scheme.phases)
+        if key not in self.found:
+            self.found[key] = _join_chunks(config, self.link, rounds)
+        return self.found[key]
+
+
+def open_radio(config: Config, trials: Sequence[int]) -> Radio:
+    """The link of some trials, with no combiners yet."""
+    return Radio(open_link(config, trials))
 
 
 def _join_chunks(config: Config, link: Link, rounds: range) -> Rounds:
@@ -51,7 +73,7 @@ def _join_chunks(config: Config, link: Link, rounds: range) -> Rounds:
 def _design_chunk(config: Config, link: Link, rounds: range) -> Rounds:
     system, scheme = config.system, config.scheme
     known, active = link.estimates(rounds), link.active(rounds)
-    if system.is_poisson and scheme.combiner_columns == "active":
+    if system.varies and scheme.combiner_columns == "active":
         return _design_ragged(config, link, rounds, known, active)
     if scheme.selection != "all":
         keep = max(1, round(scheme.selection_keep * system.num_active))
@@ -63,7 +85,7 @@ def _design_chunk(config: Config, link: Link, rounds: range) -> Rounds:
     if scheme.combiner == "zero-forcing":
         design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
     else:
-        design = COMBINERS[scheme.combiner](channels)
+        design = combiner_named(scheme.combiner)(channels)
     design.require_ok()
     return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
 
@@ -85,7 +107,7 @@ def _design_ragged(config: Config, link: Link, rounds: range, known: np.ndarray,
             phases = _phases(config, link, rounds, count)
             part = zero_forcing(channels, None if phases is None else phases[where])
         else:
-            part = COMBINERS[config.scheme.combiner](channels)
+            part = combiner_named(config.scheme.combiner)(channels)
         part.require_ok()
         combiner[where], norm[where] = part.combiner, part.norm
     nothing = torch.zeros(shape, dtype=torch.float64)

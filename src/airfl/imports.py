@@ -9,21 +9,24 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from airfl.catalogue import is_import_path
 from airfl.errors import InputError
 
+__all__ = ["import_callable", "import_object", "is_import_path"]
 
-def is_import_path(name: str) -> bool:
-    """Tell ``package.module:callable`` from a built-in name."""
-    return ":" in name
+
+def import_object(path: str, what: str) -> Any:
+    """Import what ``path`` names; ``what`` says what it is for, in errors."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # user code may fail in any way while it is imported
+        raise InputError(f"{what} `{path}` cannot be imported: {error}; expected package.module:name") from error
 
 
 def import_callable(path: str, what: str) -> Callable[..., Any]:
     """Import the callable that ``path`` names; ``what`` says what it is for, in errors."""
-    module_name, _, attribute = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # user code may fail in any way while it is imported
-        raise InputError(f"{what} `{path}` cannot be imported: {error}; expected package.module:callable") from error
+    found = import_object(path, what)
     if not callable(found):
         raise InputError(f"{what} `{path}` is a {type(found).__name__}, not a callable")
     return found  # type: ignore[no-any-return]

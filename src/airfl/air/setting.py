@@ -1,0 +1,99 @@
+"""The setting of one round: the uplink adds what is said here, and the ledger books what is said here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One round of a batch of trials. An ideal channel is values too: one antenna, gains of one, no noise.
+
+    Attributes:
+        round_index: t.
+        active: who sends, [trials, K]; −1 where fewer do.
+        clip_norm: how long what a device sends can be, before its own noise; infinite where nothing bounds it.
+        gains: wᴴ h_i s_i, what device i's signal is multiplied with in the sum, [trials, K], complex128.
+        gain_bound: G, no device is heard with a larger gain, [trials], float64.
+        noise_var: v, the variance of all noise in the sum per real coordinate, [trials], float64.
+        unknown_var: what of v nobody knows who only sees the models, and so what is booked, [trials].
+        noise_power: σ², whole complex power per antenna; 0 over an ideal channel.
+        artificial: ν, power of the complex noise that devices add to every entry they send, [trials].
+        channels: h_i, [trials, K, m], complex128.
+        tx_scaling: s_i, [trials, K], complex128; 0 where nobody sends.
+        combiner: w, [trials, m], complex128.
+        received_norms: what a base station that looks at every antenna sees of each device, √(σ² p_iᴴ C⁻¹ p_i) with
+            p_i = h_i s_i and C the covariance of what covers it, [trials, K].
+        power_w: mean transmit power of each device at full clip, [trials, K].
+        hides_participation: whether v would have been the same whoever took part, [trials].
+    """
+
+    round_index: int
+    active: np.ndarray
+    clip_norm: float
+    gains: torch.Tensor
+    gain_bound: torch.Tensor
+    noise_var: torch.Tensor
+    unknown_var: torch.Tensor
+    noise_power: float
+    artificial: torch.Tensor
+    channels: torch.Tensor
+    tx_scaling: torch.Tensor
+    combiner: torch.Tensor
+    received_norms: torch.Tensor
+    power_w: torch.Tensor
+    hides_participation: tuple[bool, ...]
+
+    @staticmethod
+    def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:
+        """A round that everyone is heard in as they are."""
+        heard = torch.from_numpy(active >= 0)
+        gains, trials = heard.to(torch.complex128), len(active)
+        nothing = torch.zeros(trials, dtype=torch.float64)
+        return Setting(
+            round_index,
+            active,
+            clip_norm,
+            gains,
+            torch.ones_like(nothing),
+            nothing,
+            nothing,
+            0.0,
+            nothing,
+            torch.ones(*active.shape, 1, dtype=torch.complex128),
+            gains,
+            torch.ones(trials, 1, dtype=torch.complex128),
+            heard.double(),
+            torch.zeros(active.shape, dtype=torch.float64),
+            (False,) * trials,
+        )
+
+    @property
+    def over_air(self) -> bool:
+        """Whether there is a radio link, and so a receiver with noise."""
+        return self.noise_power > 0.0
+
+    @property
+    def heard(self) -> torch.Tensor:
+        """Places where somebody sends, [trials, K], bool."""
+        return torch.from_numpy(self.active >= 0)
+
+    def silenced(self) -> Setting:
+        """The same without any noise."""
+        nothing = torch.zeros_like(self.noise_var)
+        return replace(self, noise_var=nothing, unknown_var=nothing, noise_power=0.0, artificial=nothing)
+
+    def repeated(self, copies: int) -> Setting:
+        """Every trial ``copies`` times, one after another."""
+        changes: dict[str, object] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, torch.Tensor):
+                changes[item.name] = value.repeat_interleave(copies, dim=0)
+            elif isinstance(value, np.ndarray):
+                changes[item.name] = value.repeat(copies, axis=0)
+        hides = tuple(flag for flag in self.hides_participation for _ in range(copies))
+        return replace(self, **changes, hides_participation=hides)  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""Names of all built-in parts, and what a configuration has to know of them; loads nothing heavy.
+
+Where a key takes a part, it takes one of these names or ``package.module:name`` of a part from outside.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, WithJsonSchema
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a scheme asks of a configuration.
+
+    Attributes:
+        air: a radio link.
+        budget: a privacy budget.
+    """
+
+    air: bool = True
+    budget: bool = False
+
+
+SCHEMES = {
+    "fedavg": Needs(air=False),
+    "fedavg-clip": Needs(air=False),
+    "airfl-mimo": Needs(),
+    "airfl-dp": Needs(budget=True),
+    "airfl-dp-online": Needs(budget=True),
+    "airfl-an": Needs(budget=True),
+    "liu2020": Needs(budget=True),
+    "koda2020": Needs(budget=True),
+}
+COMBINERS = ("auto", "multicast", "coordinate", "zero-forcing", "sdr", "ascent", "mrc", "dominant")
+#: Combiners that serve at most as many devices as there are antennas.
+NEEDS_ANTENNAS = ("zero-forcing", "coordinate")
+FADING_LAWS = ("rayleigh", "rician", "trace")
+PARTICIPATION = ("fixed", "poisson")
+ACCOUNTANTS = ("gaussian", "sampled", "convergent", "paper", "koda2020", "liu2020", "park2023")
+ENGINES = ("auto", "loop", "threads", "batched", "fused")
+
+
+def is_import_path(name: str) -> bool:
+    """Tell ``package.module:name`` from a built-in name."""
+    return ":" in name
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """A question that names the nearest of some names; empty where none is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
+    """A check for one kind of part: a built-in name, or an import path."""
+
+    def check(name: str) -> str:
+        module, colon, attribute = name.partition(":")
+        if name in names or (colon and module and attribute and not attribute.count(":")):
+            return name
+        raise ValueError(
+            f"no {what} named `{name}`{nearest(name, names)} Known: {', '.join(names)}, or package.module:name"
+        )
+
+    return check
+
+
+def _schema(names: Sequence[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "anyOf": [{"enum": list(names)}, {"pattern": "^[^:]+:[^:]+$"}]})
+
+
+def _checked(what: str, names: Sequence[str]) -> tuple[AfterValidator, WithJsonSchema]:
+    return AfterValidator(known_name(what, names)), _schema(names)
+
+
+SchemeName = Annotated[str, *_checked("scheme", tuple(SCHEMES))]
+CombinerName = Annotated[str, *_checked("combiner", COMBINERS)]
+FadingName = Annotated[str, *_checked("fading law", FADING_LAWS)]
+ParticipationName = Annotated[str, *_checked("law of participation", PARTICIPATION)]
+AccountantName = Annotated[str, *_checked("accountant", ("auto", *ACCOUNTANTS))]
+EngineName = Annotated[str, *_checked("engine", ENGINES)]

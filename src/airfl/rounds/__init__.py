@@ -1,0 +1,29 @@
+"""One round from its setting to its ledger event: promise, schedule, sending, booking, records.
+
+In: configuration, scheme, radio, updates. Out: settings, events, rows. May import all but runs, report and cli.
+"""
+
+from airfl.rounds.arrange import arrange
+from airfl.rounds.booking import book, check_views, gradient_variance, update_factor
+from airfl.rounds.lanes import met_by, shared_lanes
+from airfl.rounds.promise import Promise, make_promise
+from airfl.rounds.records import RoundRecord, Watch, record_round
+from airfl.rounds.schedule import Schedule
+from airfl.rounds.sending import Sending
+
+__all__ = [
+    "Promise",
+    "RoundRecord",
+    "Schedule",
+    "Sending",
+    "Watch",
+    "arrange",
+    "book",
+    "check_views",
+    "gradient_variance",
+    "make_promise",
+    "met_by",
+    "record_round",
+    "shared_lanes",
+    "update_factor",
+]

@@ -1,0 +1,223 @@
+"""From a configuration and a scheme to the schedule of all rounds: draw, design, promise, norms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from airfl.catalogue import NEEDS_ANTENNAS
+from airfl.channel import Link
+from airfl.config import Config
+from airfl.errors import InputError
+from airfl.participation import can_hide_participation, expected_senders, sampling_of
+from airfl.privacy import Ledger, smallest
+from airfl.rounds.booking import heard_event
+from airfl.rounds.promise import Promise, make_promise
+from airfl.rounds.schedule import Schedule, trimmed
+from airfl.schemes import Outlook, Scheme
+from airfl.transceiver import (
+    Design,
+    Radio,
+    Visibility,
+    last_round_factor,
+    norm_growth,
+    served_channels,
+    transmit,
+    visibility,
+)
+from airfl.transceiver.design import better_of, reach
+
+
+def arrange(
+    config: Config, scheme: Scheme, radio: Radio, dim: int, local_steps: Sequence[int] | None = None
+) -> Schedule:
+    """Design all rounds of all trials: combiner direction, minimum norm π_t, and the norm q_t the scheme asks for.
+
+    Args:
+        local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
+    """
+    link = radio.link
+    clip_norm = config.learning.clip_norm_for(dim)
+    rounds = range(config.system.rounds)
+    promise = make_promise(
+        config,
+        dim,
+        link.noise_power if scheme.policy.over_air else None,
+        local_steps,
+        scheme,
+    )
+    if not scheme.policy.over_air:
+        return _ideal(config, scheme, promise, link, dim, clip_norm)
+    design, active, gain_bound = radio.rounds(config, rounds)
+    factor = reach(clip_norm, dim, config.channel.power_w)
+    active = trimmed(active)
+
+    def law(count: int) -> torch.Tensor:
+        if config.channel.fading == "trace":
+            raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
+        # Rounds after the last one: the same positions and the same law, but never the run's own draws.
+        later, _, bound = radio.rounds(config, range(len(rounds), len(rounds) + count))
+        return later.norm * factor / bound
+
+    def outlook_of(promise: Promise) -> Outlook:
+        def spent(norms: torch.Tensor, weights: torch.Tensor) -> float:
+            return promise.spent(promise.ledger_at(norms, weights))
+
+        factors = _last_factors(config, promise, clip_norm, active.shape[2], local_steps)
+        return Outlook(
+            design.norm * factor,
+            gain_bound.square(),
+            promise.budget,
+            spent,
+            promise.epsilon,
+            law,
+            factors,
+            config,
+            link.trials,
+        )
+
+    # With noise of their own, the number of devices and their positions show in the sum's noise.
+    hides = [can_hide_participation(config) and not scheme.encoder.own_noise] * len(link.trials)
+    norms_of = scheme.policy.norms
+    if config.scheme.combiner_columns == "all" or not any(hides):
+        norm = norms_of(outlook_of(promise))
+    else:
+        design, hides = _cover_every_set(config, radio, design, promise, factor)
+        norm = norms_of(outlook_of(promise.without_credit() if promise.accountant == "sampled" else promise))
+        if promise.accountant == "sampled" and any(hides):
+            credited = norms_of(outlook_of(promise))
+            norm = torch.where(torch.tensor(hides).unsqueeze(1), credited, norm)
+    artificial = torch.zeros(len(link.trials), dtype=torch.float64)
+    if scheme.encoder.own_noise:
+        artificial = _artificial(config, link, promise, design, active, factor, clip_norm, dim)
+        growth = [norm_growth(float(power), clip_norm, dim) for power in artificial]
+        norm = norm * torch.tensor(growth, dtype=torch.float64).unsqueeze(1)
+    combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
+    return Schedule(
+        scheme,
+        promise,
+        link,
+        dim,
+        clip_norm,
+        _normaliser(config, active),
+        active,
+        design.norm * factor,
+        norm,
+        gain_bound,
+        artificial,
+        combiner,
+        tuple(hides),
+        promise.budget,
+    )
+
+
+def _ideal(config: Config, scheme: Scheme, promise: Promise, link: Link, dim: int, clip_norm: float) -> Schedule:
+    """Everyone who takes part is heard as they are."""
+    active = trimmed(link.active(range(config.system.rounds)))
+    nothing = torch.zeros(active.shape[:2], dtype=torch.float64)
+    ones = torch.ones(*active.shape[:2], 1, dtype=torch.complex128)
+    silent = (False,) * len(active)
+    k = _normaliser(config, active)
+    return Schedule(
+        scheme,
+        promise,
+        link,
+        dim,
+        clip_norm,
+        k,
+        active,
+        nothing,
+        nothing,
+        torch.ones_like(nothing),
+        nothing[:, 0],
+        ones,
+        silent,
+    )
+
+
+def _normaliser(config: Config, active: np.ndarray) -> float:
+    """K of the update: how many transmit, or would on average."""
+    return expected_senders(config) if config.system.varies else float(active.shape[2])
+
+
+def _cover_every_set(
+    config: Config, radio: Radio, design: Design, promise: Promise, factor: float
+) -> tuple[Design, list[bool]]:
+    """Which trials' noise would be the same for every set of active devices, when the combiner serves the active ones.
+
+    A combiner for all n devices serves any of them, so where it is better it is taken; then no set has a larger π_t
+    than all n together. If that is below the floor in every round, every set gets the floor.
+    """
+    budget = promise.budget
+    limited = config.scheme.combiner in NEEDS_ANTENNAS and config.system.num_devices > config.system.num_antennas
+    if promise.accountant != "sampled" or budget is None or limited:
+        return design, [False] * len(radio.link.trials)
+    everyone = config.replace({"scheme.combiner_columns": "all"})
+    widest, _, _ = radio.rounds(everyone, range(config.system.rounds))
+    covered = (widest.norm * factor <= budget.floor).all(dim=1)
+    return better_of(design, widest), covered.tolist()
+
+
+def _artificial(
+    config: Config,
+    link: Link,
+    promise: Promise,
+    design: Design,
+    active: np.ndarray,
+    factor: float,
+    clip_norm: float,
+    dim: int,
+) -> torch.Tensor:
+    """ν of each trial: the least artificial noise with which the base station is kept to the promise."""
+    if promise.epsilon is None:
+        raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+    found = []
+    for row in range(len(link.trials)):
+        views = []
+        for t in range(config.system.rounds):
+            devices = active[row : row + 1, t : t + 1]
+            channels = served_channels(link.channels([t])[row : row + 1], devices)[0, 0]
+            sent = transmit(design.combiner[row, t] * factor, channels, clip_norm, dim, config.channel.power_w)
+            heard = torch.from_numpy(devices[0, 0] >= 0).unsqueeze(1)
+            views.append(visibility(channels * sent.tx_scaling.unsqueeze(1) * heard, link.noise_power))
+
+        def spent(power: float, views: list[Visibility] = views, row: int = row) -> float:
+            growth = norm_growth(power, clip_norm, dim)
+            events = [
+                heard_event(promise.template, t, view.norms(power, growth), active[row, t])
+                for t, view in enumerate(views)
+            ]
+            return promise.spent(Ledger(tuple(events)))
+
+        enough = spent(0.0) <= promise.epsilon
+        # What is booked is computed again from the paths as they are sent: leave room for its rounding.
+        found.append(0.0 if enough else smallest(spent, promise.epsilon, clip_norm**2) * (1.0 + 1e-9))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def _last_factors(
+    config: Config, promise: Promise, clip_norm: float, num_active: int, local_steps: Sequence[int] | None
+) -> tuple[float, ...] | None:
+    """B of P3 per trial; None unless the published bound, with its domain, its smoothness and unit gains, applies."""
+    learning, privacy = config.learning, config.privacy
+    applies = promise.accountant == "paper" and learning.server_step == 1.0 and config.channel.csi_error == 0.0
+    applies = applies and promise.template.domain is not None
+    if learning.domain_diameter is None or privacy.smoothness is None or local_steps is None or not applies:
+        return None
+    # Silent devices change the normaliser that the bound assumes; so does a number that is drawn.
+    if config.system.varies or num_active != config.system.num_active:
+        return None
+    return tuple(
+        last_round_factor(
+            learning_rate=learning.learning_rate,
+            smoothness=privacy.smoothness,
+            local_steps=steps,
+            participation=sampling_of(config).rate,
+            diameter=learning.domain_diameter,
+            num_devices=config.system.num_devices,
+            clip_norm=clip_norm,
+        )
+        for steps in local_steps
+    )

@@ -1,0 +1,93 @@
+"""What a round leaves behind for people: one row per trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from airfl.air import Setting
+from airfl.config import Config
+from airfl.devices import UpdateBlock
+from airfl.privacy import Ledger
+from airfl.rounds.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One row of results: one trial, one round. NaN where a quantity was not measured or does not exist."""
+
+    scheme: str
+    trial: int
+    round: int
+    accuracy: float
+    loss: float
+    train_loss: float
+    epsilon: float
+    noise_var: float
+    combiner_norm: float
+    minimum_norm: float
+    update_norm: float
+    clipped_fraction: float
+    max_power_w: float
+    misalignment: float
+
+
+class Watch:
+    """Sees the updates pass by and keeps their norms before clipping and their losses, [trials, K]."""
+
+    def __init__(self, trials: int, active: int) -> None:
+        self.norms = torch.zeros(trials, active, dtype=torch.float64)
+        self.losses = torch.zeros(trials, active, dtype=torch.float64)
+
+    def see(self, block: UpdateBlock, norms: torch.Tensor) -> None:
+        """Note one block."""
+        where = (block.trial.cpu(), block.slot.cpu())
+        self.norms[where] = norms.to("cpu", torch.float64)
+        self.losses[where] = block.losses.to("cpu", torch.float64)
+
+
+def record_round(
+    config: Config,
+    schedule: Schedule,
+    setting: Setting,
+    ledgers: Sequence[Ledger],
+    watch: Watch,
+    tested: tuple[np.ndarray, np.ndarray] | None,
+    trained: np.ndarray | None = None,
+) -> list[RoundRecord]:
+    """The rows of round t, one per trial.
+
+    Args:
+        tested: accuracy and loss where the round was evaluated.
+        trained: the new models' loss on all training samples; None: the mean over the local steps stands for it.
+    """
+    t, heard, over_air = setting.round_index, setting.heard, setting.over_air
+    clips, rounds = math.isfinite(setting.clip_norm), config.system.rounds
+    # Composing with sampling credit takes seconds: then a tenth of the rounds is accounted for, and the last.
+    skipped = schedule.promise.accountant == "sampled" and t + 1 < rounds and (t + 1) % max(1, rounds // 10) != 0
+    records = []
+    for row, trial in enumerate(schedule.link.trials):
+        over = (watch.norms[row][heard[row]] > schedule.clip_norm).double().mean().nan_to_num()
+        records.append(
+            RoundRecord(
+                scheme=schedule.scheme.name,
+                trial=trial,
+                round=t + 1,
+                accuracy=math.nan if tested is None else float(tested[0][row]),
+                loss=math.nan if tested is None else float(tested[1][row]),
+                train_loss=float(watch.losses[row][heard[row]].mean() if trained is None else trained[row]),
+                epsilon=math.nan if skipped else schedule.promise.spent(ledgers[row]),
+                noise_var=float(setting.noise_var[row]),
+                combiner_norm=float(schedule.norm[row, t]) if over_air else math.nan,
+                minimum_norm=float(schedule.minimum[row, t]) if over_air else math.nan,
+                update_norm=float(watch.norms[row][heard[row]].mean()),
+                clipped_fraction=float(over) if clips else 0.0,
+                max_power_w=float(setting.power_w[row].max()) if over_air else math.nan,
+                misalignment=float((1.0 - setting.gains[row][heard[row]]).abs().square().sum()),
+            )
+        )
+    return records

@@ -1,0 +1,183 @@
+"""Who sends in every round, with what combiner, scalars and noise, for all trials of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from airfl.air import Setting
+from airfl.channel import Link
+from airfl.privacy import Budget
+from airfl.rounds.promise import Promise
+from airfl.schemes import Scheme
+from airfl.transceiver import Perk, perk, perk_at, served_channels, transmit
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All rounds; ``setting(t)`` is one of them. An ideal channel is values: norms of zero, gains of one.
+
+    Attributes:
+        promise: what is promised, and whose arithmetic is reported.
+        active: who transmits, [trials, T, K]; −1 fills up rows where fewer do.
+        normaliser: K of the update η_g η/K; public, and fixed before anyone is drawn.
+        minimum: π_t, [trials, T].
+        norm: q_t = ‖w_t‖, [trials, T].
+        gain_bound: G_t, no device is heard with a larger gain, [trials, T].
+        artificial: ν of the devices' own noise, [trials].
+        combiner: w_t, [trials, T, m]; one row per trial that copies share.
+        hides_participation: whether the noise would have been the same whoever took part, [trials].
+        budget: what norms keep the promise; None without one, or where it is not kept by the norms.
+        copies: how many repetitions of a trial share its channels and combiners.
+    """
+
+    scheme: Scheme
+    promise: Promise
+    link: Link
+    dim: int
+    clip_norm: float
+    normaliser: float
+    active: np.ndarray = field(repr=False)
+    minimum: torch.Tensor
+    norm: torch.Tensor
+    gain_bound: torch.Tensor
+    artificial: torch.Tensor
+    combiner: torch.Tensor = field(repr=False)
+    hides_participation: tuple[bool, ...]
+    budget: Budget | None = None
+    copies: int = 1
+
+    @property
+    def over_air(self) -> bool:
+        """Whether there is a radio link."""
+        return self.scheme.policy.over_air
+
+    @property
+    def num_trials(self) -> int:
+        """Trials of the batch."""
+        return len(self.active)
+
+    @cached_property
+    def noise_var(self) -> torch.Tensor:
+        """v_t = q_t² σ²/2 + ν K_t/2 per real coordinate, [trials, T]."""
+        return self._noise_of(self.sending)
+
+    @cached_property
+    def unknown_var(self) -> torch.Tensor:
+        """What of v_t nobody knows, and so what is booked, [trials, T].
+
+        A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
+        sender covers itself from everybody else, and has nobody to be curious about.
+        """
+        return self._noise_of(torch.where(self.sending > 1, self.sending - 1, self.sending))
+
+    @cached_property
+    def sending(self) -> torch.Tensor:
+        """K_t, how many transmit, [trials, T]."""
+        return torch.from_numpy((self.active >= 0).sum(axis=2))
+
+    def _noise_of(self, adding: torch.Tensor) -> torch.Tensor:
+        own = self.artificial.unsqueeze(1) * adding / 2.0
+        return self.norm.square() * (self.link.noise_power / 2.0) + own
+
+    def active_in(self, round_index: int) -> np.ndarray:
+        """Who transmits in one round, [trials, K]; no wider than it has to be."""
+        active = self.active[:, round_index]
+        return active[:, : max(1, int((active >= 0).sum(axis=1).max()))]
+
+    def setting(self, round_index: int) -> Setting:
+        """One round; channels are drawn again from their keys rather than kept."""
+        active, length = self.active_in(round_index), self.scheme.encoder.length(self.clip_norm)
+        if not self.over_air:
+            return Setting.ideal(round_index, active, length)
+        # Copies of a trial share its channels, and so all but the noise.
+        apart = slice(None, None, self.copies)
+        devices = active[apart, None]
+        channels = served_channels(self.link.channels([round_index]), devices)[:, 0]
+        known = served_channels(self.link.estimates([round_index]), devices)[:, 0]
+        combiner, own = self.combiner[:, round_index], self.artificial[apart]
+        sent = transmit(
+            combiner,
+            known,
+            self.clip_norm,
+            self.dim,
+            self.link.config.channel.power_w,
+            channels,
+            silent=torch.from_numpy(devices[:, 0] < 0),
+            artificial=own if self.scheme.encoder.own_noise else None,
+            noise_power=self.link.noise_power,
+        )
+        once = Setting(
+            round_index,
+            active[apart],
+            length,
+            sent.gains,
+            self.gain_bound[apart, round_index],
+            self.noise_var[apart, round_index],
+            self.unknown_var[apart, round_index],
+            self.link.noise_power,
+            own,
+            channels,
+            sent.tx_scaling,
+            combiner,
+            sent.received_norms,
+            sent.power_w,
+            self.hides_participation[apart],
+        )
+        return once if self.copies == 1 else once.repeated(self.copies)
+
+    def repeated(self, copies: int, link: Link | None = None) -> Schedule:
+        """The same trials ``copies`` times each, one after another: for audits, which repeat a run with new noise.
+
+        Args:
+            link: draws participation anew for every copy; only for designs that do not depend on who takes part.
+        """
+
+        def stretch(value: torch.Tensor) -> torch.Tensor:
+            return value.repeat_interleave(copies, dim=0)
+
+        same = link is None
+        drawn = None if link is None else trimmed(link.active(range(self.active.shape[1])))
+        return replace(
+            self,
+            link=self.link if link is None else link,
+            active=np.repeat(self.active, copies, axis=0) if drawn is None else drawn,
+            minimum=stretch(self.minimum),
+            norm=stretch(self.norm),
+            gain_bound=stretch(self.gain_bound),
+            artificial=stretch(self.artificial),
+            hides_participation=tuple(np.repeat(self.hides_participation, copies).tolist()),
+            combiner=self.combiner if same else stretch(self.combiner),
+            copies=self.copies * copies if same else 1,
+        )
+
+    def never_heard(self) -> list[int]:
+        """How many devices do not transmit in any round of a trial: the bias of participation and selection."""
+        total = self.link.config.system.num_devices
+        return [total - len(np.unique(row[row >= 0])) for row in self.active]
+
+    def perks(self) -> list[Perk]:
+        """The perk test of every trial; empty without a budget or over an ideal channel."""
+        if not self.over_air or self.budget is None:
+            return []
+        config, promise = self.link.config, self.promise
+        if promise.accountant == "sampled" and config.scheme.combiner_columns != "all":
+            promise = promise.without_credit()  # noise that is not lifted tells who took part
+        power, budget = config.channel.power_w, promise.budget
+        assert budget is not None
+        found = []
+        for index, (minimum, bound) in enumerate(zip(self.minimum, self.gain_bound, strict=True)):
+            where = power, self.link.weakest_path_gain(index), self.link.noise_power
+            if budget.total is not None:
+                found.append(perk(minimum / bound, budget.total, *where))
+            else:
+                found.append(perk_at(power / promise.enough(minimum, bound.square()) ** 2, *where))
+        return found
+
+
+def trimmed(active: np.ndarray) -> np.ndarray:
+    """Rows no wider than the fullest of them."""
+    return active[:, :, : max(1, int((active >= 0).sum(axis=2).max()))]

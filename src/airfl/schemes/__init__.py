@@ -1,0 +1,31 @@
+"""A scheme is an encoder at the devices, a policy for power and a decoder at the server; in: settings, out: schemes.
+
+May import devices, transceiver, privacy and what lies before them.
+"""
+
+from airfl.schemes.decoders import Mean
+from airfl.schemes.encoders import Clip, ClipWithNoise, Plain
+from airfl.schemes.parts import Decoder, Encoded, Encoder, Outlook, Policy, Scheme
+from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.table import SCHEMES, scheme_named
+
+__all__ = [
+    "SCHEMES",
+    "Adaptive",
+    "Clip",
+    "ClipWithNoise",
+    "Decoder",
+    "Encoded",
+    "Encoder",
+    "EveryRoundAlone",
+    "Ideal",
+    "LeastNoise",
+    "Mean",
+    "Online",
+    "Outlook",
+    "Plain",
+    "Policy",
+    "Scheme",
+    "WithinBudget",
+    "scheme_named",
+]

@@ -1,0 +1,47 @@
+"""What devices send."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+
+from airfl.devices import UpdateBlock, clip_factors
+from airfl.schemes.parts import Encoded, Encoder
+
+
+class Plain(Encoder):
+    """The update as it was trained: nothing bounds it."""
+
+    def length(self, clip_norm: float) -> float:
+        """See ``Encoder.length``."""
+        return math.inf
+
+    def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
+        """See ``Encoder.encode``."""
+        _, norms = clip_factors(block.trained, clip_norm)
+        return Encoded(replace(block, factors=None), norms)
+
+
+class Clip(Encoder):
+    """Δ̄ = Δ · min(1, c/‖Δ‖); an update that is not finite counts as zero."""
+
+    def length(self, clip_norm: float) -> float:
+        """See ``Encoder.length``."""
+        return clip_norm
+
+    def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
+        """See ``Encoder.encode``."""
+        factors, norms = clip_factors(block.trained, clip_norm)
+        lost = factors == 0.0
+        if bool(lost.any()):  # infinity or NaN times 0 is not 0
+            block, norms = block.without(lost), norms.masked_fill(lost, 0.0)
+        return Encoded(replace(block, factors=factors), norms)
+
+
+class ClipWithNoise(Clip):
+    """Δ̄ + ζ with ζ ~ CN(0, ν) per entry; the schedule finds ν, and the uplink adds it."""
+
+    own_noise: ClassVar[bool] = True

@@ -1,0 +1,145 @@
+"""What the three parts of a scheme are asked: encoder at the devices, policy for power, decoder at the server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from airfl.config import Config
+from airfl.devices import UpdateBlock
+from airfl.errors import InputError
+from airfl.privacy import Budget, Observer
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What some devices send.
+
+    Attributes:
+        block: the updates as they are sent.
+        norms: ‖Δ‖ before encoding, for the records, [B].
+        memory: what each of them remembers from now on, [B, d]; None for an encoder without memory.
+    """
+
+    block: UpdateBlock
+    norms: torch.Tensor
+    memory: torch.Tensor | None = None
+
+
+class Encoder(ABC):
+    """What a device sends, given its update and its own memory, and how long that can be at most.
+
+    A device is on its own: what it sends depends on no other device's update or memory. Whatever its update is, NaN and
+    infinity included, what it sends is finite and no longer than ``length`` says.
+    """
+
+    #: Whether devices add noise of their own, as much as the promise takes.
+    own_noise: ClassVar[bool] = False
+    #: Whether devices remember something from round to round, a vector [d] each, zero at first.
+    remembers: ClassVar[bool] = False
+
+    @abstractmethod
+    def length(self, clip_norm: float) -> float:
+        """The longest that what a device sends can be; infinite where nothing bounds it."""
+
+    @abstractmethod
+    def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
+        """What the devices of a block send, with their memories [B, d] if they have any."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a policy may look at when it chooses the combiner's norms.
+
+    Attributes:
+        minimum: π_t, the least norm that the power limit allows, [trials, T].
+        weights: a_t of the budget Σ a_t/q_t² ≤ A, the squared gain bounds, [trials, T].
+        budget: what the promise lets it spend; None without one.
+        spent: ε of one trial whose rounds have norms q, [T], and gain bounds √a; for accountants that have no A.
+        epsilon: the promised ε; None without one.
+        law: count -> draws of π/√a from the fading law that are not the run's own, [trials, count].
+        last_factors: B of P3 for each trial, where a domain is enforced and the accountant's bound uses it; else None.
+        config: the run.
+        trials: trial numbers, for keyed draws.
+    """
+
+    minimum: torch.Tensor
+    weights: torch.Tensor
+    budget: Budget | None
+    spent: Callable[[torch.Tensor, torch.Tensor], float]
+    epsilon: float | None
+    law: Callable[[int], torch.Tensor]
+    last_factors: tuple[float, ...] | None
+    config: Config
+    trials: tuple[int, ...]
+
+    def require_budget(self) -> Budget:
+        """The budget, or a clear word that there is none."""
+        if self.budget is None:
+            raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+        return self.budget
+
+    def at_floor(self, floor: float) -> torch.Tensor:
+        """q_t = max(π_t, floor·√a_t)."""
+        return torch.maximum(self.minimum, floor * self.weights.sqrt())
+
+
+class Policy(ABC):
+    """Power: how large the combiner's norm is in every round, and so how much noise there is."""
+
+    #: Whether there is a radio link at all.
+    over_air: ClassVar[bool] = True
+
+    @abstractmethod
+    def norms(self, outlook: Outlook) -> torch.Tensor:
+        """q_t ≥ π_t, [trials, T]."""
+
+
+class Decoder(ABC):
+    """What stands in for the sum of updates, given what was received: post-processing, so it costs no privacy."""
+
+    #: Whether that is the received sum itself: bounds with a hidden state count on it.
+    linear: ClassVar[bool] = False
+
+    @abstractmethod
+    def decode(self, received: torch.Tensor, clip_norm: float, senders: float) -> torch.Tensor:
+        """The model moves against this times η_g η/K, [trials, d].
+
+        Args:
+            received: the sum plus noise, [trials, d].
+            clip_norm: c.
+            senders: K, how many send, or would on average.
+        """
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to aggregate: three parts, and whom it makes a promise to.
+
+    Attributes:
+        promises_to: the observer that is kept to the privacy budget; None: nothing is promised.
+        accountant: by whose arithmetic, where the scheme fixes it; else as configured.
+    """
+
+    name: str
+    title: str
+    sentence: str
+    encoder: Encoder
+    policy: Policy
+    decoder: Decoder
+    promises_to: Observer | None = None
+    accountant: str | None = None
+
+    @property
+    def keeps_budget(self) -> bool:
+        """Whether the scheme promises to stay within the privacy budget."""
+        return self.promises_to is not None
+
+    @property
+    def observer(self) -> Observer:
+        """Whom its ε is reported for."""
+        return self.promises_to or "model"

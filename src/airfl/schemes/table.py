@@ -1,0 +1,114 @@
+"""The schemes by name: encoder, policy, decoder, and whom each makes a promise to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from airfl.config import Config
+from airfl.errors import InputError
+from airfl.imports import import_object, is_import_path
+from airfl.schemes.decoders import Mean
+from airfl.schemes.encoders import Clip, ClipWithNoise, Plain
+from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
+from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+
+Part = TypeVar("Part", Encoder, Policy, Decoder)
+
+SCHEMES: dict[str, Scheme] = {
+    scheme.name: scheme
+    for scheme in (
+        Scheme(
+            "fedavg",
+            "Vanilla FL",
+            "Ideal channel, no clipping: what learning alone can do.",
+            *(Plain(), Ideal(), Mean()),
+        ),
+        Scheme(
+            "fedavg-clip",
+            "FL with clipping",
+            "Ideal channel, clipped updates: the price of clipping.",
+            *(Clip(), Ideal(), Mean()),
+        ),
+        Scheme(
+            "airfl-mimo",
+            "AirFL-MIMO",
+            "Fading channel, least noise: the price of the radio link.",
+            *(Clip(), LeastNoise(), Mean()),
+        ),
+        Scheme(
+            "airfl-dp",
+            "AirFL-DP",
+            "Fading channel, noise raised where the privacy budget asks for it: the price of privacy.",
+            *(Clip(), WithinBudget(), Mean()),
+            promises_to="model",
+        ),
+        Scheme(
+            "airfl-dp-online",
+            "AirFL-DP online",
+            "The same without knowing the channels to come: the price of causality.",
+            *(Clip(), Online(), Mean()),
+            promises_to="model",
+        ),
+        Scheme(
+            "airfl-an",
+            "AirFL with artificial noise",
+            "Devices add noise until even the base station is kept to the budget: the price of distrusting it.",
+            *(ClipWithNoise(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "liu2020",
+            "Adaptive power (Liu 2020)",
+            "Prior work: the budget of Liu & Simeone, spent late because noise of early rounds is forgotten.",
+            *(Clip(), Adaptive(), Mean()),
+            promises_to="model",
+            accountant="liu2020",
+        ),
+        Scheme(
+            "koda2020",
+            "Per-round budget (Koda 2020)",
+            "Prior work: every round alone keeps the budget; all rounds together do not.",
+            *(Clip(), EveryRoundAlone(), Mean()),
+            promises_to="model",
+            accountant="koda2020",
+        ),
+    )
+}
+
+
+def scheme_named(name: str, config: Config | None = None) -> Scheme:
+    """A scheme by its name or import path, with the parts that a configuration puts in place of its own."""
+    if not is_import_path(name):
+        scheme = SCHEMES[name]
+    else:
+        found = import_object(name, "scheme")
+        if not isinstance(found, Scheme):
+            raise InputError(f"scheme `{name}` must be an airfl Scheme; got {type(found).__name__}")
+        scheme = replace(found, name=name)
+    if config is None:
+        return scheme
+    parts = config.scheme
+    return replace(
+        scheme,
+        encoder=_part(parts.encoder, Encoder, scheme.encoder),  # type: ignore[type-abstract]
+        policy=_part(parts.policy, Policy, scheme.policy),  # type: ignore[type-abstract]
+        decoder=_part(parts.decoder, Decoder, scheme.decoder),  # type: ignore[type-abstract]
+    )
+
+
+def _part(path: str | None, kind: type[Part], own: Part) -> Part:
+    """The scheme's own part, or the one that an import path names: an object, or a class that takes no arguments."""
+    if path is None:
+        return own
+    word = kind.__name__.lower()
+    found = import_object(path, word)
+    if isinstance(found, type) and issubclass(found, kind):
+        try:
+            found = found()
+        except TypeError as error:
+            raise InputError(f"{word} `{path}` cannot be made: {error}; it is called without arguments") from error
+    if not isinstance(found, kind):
+        raise InputError(f"{word} `{path}` must be an airfl {kind.__name__}; got {type(found).__name__}")
+    return found

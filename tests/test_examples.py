@@ -1,0 +1,85 @@
+"""Every example runs, passes the contract of its kind, and can be named by its import path."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import airfl
+from airfl.testing import (
+    AccountantContract,
+    DecoderContract,
+    EncoderContract,
+    EngineContract,
+    FadingContract,
+    ParticipationContract,
+    PolicyContract,
+    SchemeContract,
+)
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+
+class TestFading(FadingContract):
+    part = "fading:nakagami"
+
+
+class TestParticipation(ParticipationContract):
+    part = "participation:in_turns"
+
+
+class TestPolicy(PolicyContract):
+    part = "policy:Even"
+
+
+class TestEncoder(EncoderContract):
+    part = "sign_encoder:SignWithMemory"
+
+
+class TestDecoder(DecoderContract):
+    part = "sign_scheme:Vote"
+
+
+class TestScheme(SchemeContract):
+    part = "sign_scheme:scheme"
+
+
+class TestEngine(EngineContract):
+    part = "engine:Plain"
+
+
+class TestAccountant(AccountantContract):
+    part = "accountant:Concentrated"
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("channel.fading", "fading:nakagami"),
+        ("system.sampling", "participation:in_turns"),
+        ("scheme.policy", "policy:Even"),
+        ("scheme.encoder", "sign_encoder:SignWithMemory"),
+        ("scheme.decoder", "sign_scheme:Vote"),
+        ("engine.backend", "engine:Plain"),
+        ("privacy.accountant", "accountant:Concentrated"),
+    ],
+)
+def test_a_part_from_outside_runs_by_its_import_path(tiny, key, part):
+    result = airfl.run(tiny.replace({key: part, "scheme.names": ["airfl-dp"], "system.rounds": 2}))
+    summary = result.summary["schemes"]["airfl-dp"]
+    assert summary["status"] == "done"
+    assert summary["epsilon"]["gaussian"] <= 50.0
+    if key == "privacy.accountant":
+        assert summary["accountant"] == part
+        assert summary["epsilon"]["gaussian"] <= summary["epsilon"][part] <= 50.0
+
+
+def test_a_scheme_from_outside_remembers_over_checkpoints(tiny, tmp_path):
+    config = tiny.replace({"scheme.names": ["sign_scheme:scheme"]})
+    result = airfl.run(config)
+    assert result.schemes["sign_scheme:scheme"].status == "done"
+    assert json.loads(json.dumps(result.summary))["schemes"]["sign_scheme:scheme"]["observer"] == "model"
