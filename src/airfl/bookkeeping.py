@@ -144,6 +144,18 @@ def update_factor(config: Config, plan: RadioPlan, t: int) -> float:
     return learning.server_step * learning.learning_rate * left / plan.normaliser
 
 
+def _accounted_every(config: Config, plan: RadioPlan) -> int:
+    """How many rounds go by until ε is looked at again, where that takes as long as all rounds so far together.
+
+    Composing with sampling credit takes seconds: ten times in a run. The bound for a hidden state looks at all rounds
+    anew: a hundred times in a long run. The others add one round to what they have.
+    """
+    rounds = config.system.rounds
+    if plan.promise.accountant == "sampled":
+        return max(1, rounds // 10)
+    return rounds // 100 if plan.promise.accountant == "convergent" and rounds > 1000 else 1
+
+
 def record_round(
     config: Config,
     plan: RadioPlan,
@@ -161,9 +173,7 @@ def record_round(
         trained: the new models' loss on all training samples; None: the mean over the local steps stands for it.
     """
     noise_var, heard = plan.noise_var, torch.from_numpy(plan.active_in(t) >= 0)
-    rounds = config.system.rounds
-    # Composing with sampling credit takes seconds: then a tenth of the rounds is accounted for, and the last.
-    skipped = plan.promise.accountant == "sampled" and t + 1 < rounds and (t + 1) % max(1, rounds // 10) != 0
+    skipped = t + 1 < config.system.rounds and (t + 1) % _accounted_every(config, plan) != 0
     records = []
     for row, trial in enumerate(plan.link.trials):
         over = (watch.norms[row][heard[row]] > plan.clip_norm).double().mean().nan_to_num()

@@ -300,7 +300,7 @@ class Config(Section):
         if self.privacy.accountant == "convergent" and self.learning.local_epochs and not self.learning.public_sizes:
             raise ValueError(
                 "accountant `convergent` needs the number of local steps, which would tell the size of the largest "
-                "device; give `learning.max_samples_per_device`, or `learning.local_steps` in place of `learning.local_epochs`"
+                "device; give `learning.max_samples_per_device`, or `local_steps` in place of `local_epochs`"
             )
         if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
             raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")
