@@ -1,4 +1,7 @@
-"""How long the accountants take: ``python -m benchmarks.accounting [--json]``."""
+"""How long the accountants take, and how that grows: ``python -m benchmarks.accounting [--json]``.
+
+Ratios are times for twice as many rounds over times for once as many: about 2 where the work is linear.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from airfl.privacy import Domain, Ledger, RoundEvent, Sampling, make_accountant
+from airfl.privacy import ACCOUNTANTS, Domain, Ledger, RoundEvent, Sampling, WhatIf, gaussian_epsilon, make_accountant
 
 
 def ledger(rounds: int, law: str = "all", rate: float = 1.0, *, domain: Domain | None = None) -> Ledger:
@@ -35,6 +39,51 @@ def seconds(work: Callable[[], object], repeat: int = 3) -> float:
     return min(times)
 
 
+def grow(accountant: str, rounds: int, observer: str = "model") -> float:
+    """A run that looks at ε after every round; first that the last one is what all rounds at once give."""
+    gaussian_epsilon.cache_clear()
+    events = ledger(rounds).events
+    book, spent = Ledger(), 0.0
+    for event in events:
+        book = book.append(event)
+        spent = make_accountant(accountant, book, "replace", observer).epsilon(1e-5)  # type: ignore[arg-type]
+    afresh = make_accountant(accountant, Ledger(tuple(events)), "replace", observer)  # type: ignore[arg-type]
+    assert spent == afresh.epsilon(1e-5)
+    return spent
+
+
+def ask(rounds: int, rate: float, poisson: bool) -> None:
+    """All that `airfl epsilon` computes."""
+    book = WhatIf(1.0, 1e6, rounds, rate, poisson).ledger()
+    for name, kind in ACCOUNTANTS.items():
+        make_accountant(name, book, "add-remove", kind.observers[0]).epsilon(1e-5)
+
+
+def floor(rate: float) -> None:
+    """What `airfl-dp` asks for before it begins, with rare participation."""
+    sampling = Sampling("poisson", 10**9, rate * 10**9)
+    template = RoundEvent(0, 1.0, 1.0, 1.0, "channel", 2.0, 1.0, sampling, 0.1, hides_participation=True)
+    ACCOUNTANTS["sampled"].budget(1.0, 1e-5, template, "add-remove", 10)
+
+
+def ratios() -> dict[str, float]:
+    """Time for twice the rounds over time for once the rounds."""
+    cases: dict[str, tuple[Callable[[int], object], int]] = {
+        "every round of a run, gaussian, T = 4,000 → 8,000": (lambda t: grow("gaussian", t), 4000),
+        "every round of a run, liu2020, T = 4,000 → 8,000": (lambda t: grow("liu2020", t), 4000),
+        "every round of a run, base station, T = 4,000 → 8,000": (
+            lambda t: grow("gaussian", t, "base-station"),
+            4000,
+        ),
+        "what-if, all accountants, T = 500,000 → 1,000,000": (lambda t: ask(t, 1.0, False), 500_000),
+    }
+    found = {}
+    for name, (work, rounds) in cases.items():
+        once, twice = (seconds(partial(work, count), 2) for count in (rounds, 2 * rounds))
+        found[name] = twice / once
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
@@ -48,19 +97,25 @@ def main() -> None:
         "sampled, 5 of 50, T = 500": ("sampled", ledger(500, "without-replacement", 0.1), "replace"),
     }
     results = {}
-    for number, (name, (accountant, book, neighbours)) in enumerate(cases.items()):
+    for name, (accountant, book, neighbours) in cases.items():
         make_accountant(accountant, ledger(2, "poisson", 0.5), "add-remove").epsilon(1e-5)  # imports do not count
 
         def work(accountant: str = accountant, book: Ledger = book, neighbours: str = neighbours) -> float:
             return make_accountant(accountant, book, neighbours).epsilon(1e-5)  # type: ignore[arg-type]
 
-        # The library's compositions are cached: one call counts.
-        results[name] = seconds(work, repeat=3 if number < 2 else 1)
+        results[name] = seconds(work, repeat=1)  # answers are kept: one call counts
+    results["what-if, all accountants, T = 1,000,000"] = seconds(lambda: ask(10**6, 1.0, False), 1)
+    results["what-if, Poisson r = 0.1, T = 1,000,000"] = seconds(lambda: ask(10**6, 0.1, True), 1)
+    for rate in (1e-6, 1e-9):
+        results[f"floor of a budget, Poisson r = {rate:g}"] = seconds(partial(floor, rate), 1)
+    doubled = ratios()
     if asked.json:
-        print(json.dumps(results))
+        print(json.dumps({**results, "ratios": doubled}))
         return
     for name, value in results.items():
-        print(f"{name:<36} {1e3 * value:10.1f} ms")
+        print(f"{name:<56} {1e3 * value:10.1f} ms")
+    for name, value in doubled.items():
+        print(f"{name:<56} {value:10.2f} times")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,18 @@ class Watch:
         self.losses[where] = block.losses.to("cpu", torch.float64)
 
 
+def _accounted_every(config: Config, schedule: Schedule) -> int:
+    """How many rounds go by until ε is looked at again, where that takes as long as all rounds so far together.
+
+    Composing with sampling credit takes seconds: ten times in a run. The bound for a hidden state looks at all rounds
+    anew: a hundred times in a long run. The others add one round to what they have.
+    """
+    rounds = config.system.rounds
+    if schedule.promise.accountant == "sampled":
+        return max(1, rounds // 10)
+    return rounds // 100 if schedule.promise.accountant == "convergent" and rounds > 1000 else 1
+
+
 def record_round(
     config: Config,
     schedule: Schedule,
@@ -66,9 +78,8 @@ def record_round(
         trained: the new models' loss on all training samples; None: the mean over the local steps stands for it.
     """
     t, heard, over_air = setting.round_index, setting.heard, setting.over_air
-    clips, rounds = math.isfinite(setting.clip_norm), config.system.rounds
-    # Composing with sampling credit takes seconds: then a tenth of the rounds is accounted for, and the last.
-    skipped = schedule.promise.accountant == "sampled" and t + 1 < rounds and (t + 1) % max(1, rounds // 10) != 0
+    clips = math.isfinite(setting.clip_norm)
+    skipped = t + 1 < config.system.rounds and (t + 1) % _accounted_every(config, schedule) != 0
     records = []
     for row, trial in enumerate(schedule.link.trials):
         over = (watch.norms[row][heard[row]] > schedule.clip_norm).double().mean().nan_to_num()
