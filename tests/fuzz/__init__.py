@@ -1,0 +1,20 @@
+"""Fuzzers: seeded odd inputs, each of which must work, or be refused in one sentence, and never lie.
+
+``FUZZERS`` names each with the number of inputs of a whole run; the suite takes a few of them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.fuzz.configurations import configurations
+from tests.fuzz.epsilons import epsilons
+from tests.fuzz.flips import flips
+from tests.fuzz.plans import plans
+from tests.fuzz.tally import Tally
+
+FUZZERS: dict[str, tuple[Callable[[int, int, Path], Tally], int]] = {
+    "configurations": (configurations, 500),
+    "epsilons": (epsilons, 400),
+    "plans": (plans, 300),
+    "flips": (flips, 360),
+}

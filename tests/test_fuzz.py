@@ -1,0 +1,19 @@
+"""A few inputs of every fuzzer; ``python -m tests.fuzz`` runs them at full size."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz import FUZZERS
+
+#: Inputs in the suite.
+FEW = {"configurations": 25, "epsilons": 30, "plans": 60, "flips": 30}
+
+
+@pytest.mark.parametrize("name", FUZZERS)
+def test_odd_inputs_work_or_are_refused_in_a_sentence(name, tmp_path):
+    fuzzer, _ = FUZZERS[name]
+    tally = fuzzer(FEW[name], 10_000, tmp_path)
+    assert tally.offending == []
+    assert tally.total == FEW[name]
+    assert min(tally.ok, tally.refused) > 0  # a fuzzer that only works, or only is refused, tests nothing
