@@ -308,7 +308,7 @@ def audit(
     from airfl.report.console import print_audit
     from airfl.report.figures import draw_audit
     from airfl.report.progress import Steps
-    from airfl.schemes import SCHEMES
+    from airfl.schemes import scheme_named
 
     if clean is not None and not self_test:
         raise InputError("--clean goes with --self-test")
@@ -332,7 +332,7 @@ def audit(
         overrides = dict(configuration.parse_override(text) for text in settings or [])
         config = configuration.read(source or "", overrides)
         _name_imports(config.learning.imports, no_imports)
-        names = [name for name in config.scheme.names if SCHEMES[name].keeps_budget] or list(config.scheme.names)
+        names = [name for name in config.scheme.names if scheme_named(name).keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions
         total = 2 * config.system.rounds if one_run else runs.audit_steps(config, name, count)

@@ -1,6 +1,6 @@
 """What was released, to whom, and how ε follows from it. Imports nothing else of the package."""
 
-from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant
+from airfl.privacy.accountant import ACCOUNTANTS, Accountant, epsilon_of, make_accountant
 from airfl.privacy.adapter import LedgerAccountant
 from airfl.privacy.budget import Budget, smallest
 from airfl.privacy.dp_event import to_dp_event
@@ -20,6 +20,7 @@ from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.paper import PaperAccountant
 from airfl.privacy.release import BudgetError, release
+from airfl.privacy.shown import Shown, shown
 from airfl.privacy.whatif import WhatIf, compare, what_if_ledger
 
 __all__ = [
@@ -40,14 +41,17 @@ __all__ = [
     "PrivacyError",
     "RoundEvent",
     "Sampling",
+    "Shown",
     "WhatIf",
     "compare",
+    "epsilon_of",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_mu",
     "make_accountant",
     "reach",
     "release",
+    "shown",
     "smallest",
     "to_dp_event",
     "what_if_ledger",

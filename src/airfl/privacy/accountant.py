@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from airfl.privacy.budget import Budget
@@ -24,6 +25,8 @@ class Accountant(Protocol):
         assumptions: one sentence on what its ε rests on.
         observers: whom it says something about, its own first.
         valid: whether its ε is a proven upper bound under those assumptions.
+
+    ``shown``, a ``Shown``, says how it is drawn and told; without one there is a fallback.
     """
 
     name: ClassVar[str]
@@ -65,12 +68,28 @@ ACCOUNTANTS: dict[str, type[Accountant]] = {
 }
 
 
-def make_accountant(name: str, ledger: Ledger, neighbours: Neighbours, observer: Observer = "model") -> Accountant:
-    """Return the accountant ``name`` over ``ledger``; refuse an observer that it says nothing about."""
-    require(name in ACCOUNTANTS, f"no accountant named {name!r}; known: {', '.join(ACCOUNTANTS)}")
-    kind = ACCOUNTANTS[name]
+def make_accountant(
+    wanted: str | type[Accountant], ledger: Ledger, neighbours: Neighbours, observer: Observer = "model"
+) -> Accountant:
+    """Return an accountant, by name or class, over ``ledger``; refuse an observer that it says nothing about."""
+    if isinstance(wanted, str):
+        require(wanted in ACCOUNTANTS, f"no accountant named {wanted!r}; known: {', '.join(ACCOUNTANTS)}")
+        wanted = ACCOUNTANTS[wanted]
     require(
-        observer in kind.observers,
-        f"accountant `{name}` says nothing about observer `{observer}`; it covers: {', '.join(kind.observers)}",
+        observer in wanted.observers,
+        f"accountant `{wanted.name}` says nothing about observer `{observer}`; it covers: "
+        + ", ".join(wanted.observers),
     )
-    return kind(ledger, neighbours, observer)
+    return wanted(ledger, neighbours, observer)
+
+
+def epsilon_of(
+    ledgers: Ledger | Iterable[Ledger],
+    wanted: str | type[Accountant],
+    neighbours: Neighbours,
+    observer: Observer,
+    delta: float,
+) -> float:
+    """ε of a ledger, or of the worst of several; 0 of none."""
+    books = [ledgers] if isinstance(ledgers, Ledger) else ledgers
+    return max((make_accountant(wanted, book, neighbours, observer).epsilon(delta) for book in books), default=0.0)

@@ -26,6 +26,7 @@ from airfl.privacy.events import Domain, Neighbours, Observer, RoundEvent, requi
 from airfl.privacy.gaussian import GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import TINY
+from airfl.privacy.shown import Shown
 
 # Shifts are enlarged by this much, so that rounding never leaves a rest for the last round to absorb.
 MARGIN = 1e-12
@@ -247,6 +248,16 @@ class ConvergentAccountant(GaussianCurve):
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model",)
     valid: ClassVar[bool] = True
+    shown: ClassVar[Shown] = Shown(
+        "hidden-state accounting under the stated smoothness",
+        "#D55E00",
+        "-",
+        "o",
+        work="airfl: hidden state, exact minimum",
+        uses_domain=True,
+        needs_domain=True,
+        gaussian=True,
+    )
 
     ledger: Ledger
     neighbours: Neighbours

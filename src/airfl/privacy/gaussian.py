@@ -20,6 +20,7 @@ from airfl.privacy.budget import Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import base_station_mu, squared_sum
+from airfl.privacy.shown import Shown
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 #: Below this μ, products with it are added up as logarithms.
@@ -148,6 +149,7 @@ class GaussianAccountant(GaussianCurve):
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models", "base-station")
     valid: ClassVar[bool] = True
+    shown: ClassVar[Shown] = Shown("exact accounting", "#000000", "-", work="airfl: exact composition", gaussian=True)
 
     ledger: Ledger
     neighbours: Neighbours

@@ -16,6 +16,7 @@ from airfl.privacy.budget import Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import TINY, exact_sum, square_over
+from airfl.privacy.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class PaperAccountant:
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model",)
     valid: ClassVar[bool] = False
+    shown: ClassVar[Shown] = Shown("", "#0072B2", "-", "s", work="the paper", converges=True, uses_domain=True)
 
     ledger: Ledger
     neighbours: Neighbours = "replace"

@@ -17,6 +17,7 @@ from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, 
 from airfl.privacy.gaussian import LARGE, GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import base_station_mu, exact_sum, square_over, squared_ratio, squared_sum
+from airfl.privacy.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Koda2020:
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
     valid: ClassVar[bool] = False
+    shown: ClassVar[Shown] = Shown(
+        "", "#999999", (0, (1, 1)), work="Koda et al. 2020", receiver="single antenna", converges=False
+    )
 
     ledger: Ledger
     neighbours: Neighbours
@@ -87,6 +91,14 @@ class Liu2020:
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
     valid: ClassVar[bool] = True
+    shown: ClassVar[Shown] = Shown(
+        "accounting by a tail bound",
+        "#E69F00",
+        (0, (6, 2, 1, 2)),
+        work="Liu and Simeone 2020",
+        receiver="single antenna",
+        converges=False,
+    )
 
     ledger: Ledger
     neighbours: Neighbours
@@ -135,6 +147,9 @@ class Park2023(GaussianCurve):
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
     valid: ClassVar[bool] = False
+    shown: ClassVar[Shown] = Shown(
+        "", "#CC79A7", (0, (2, 3)), work="Park and Choi 2023", receiver="single antenna", converges=False
+    )
 
     ledger: Ledger
     neighbours: Neighbours
@@ -175,6 +190,9 @@ class Liu2024:
     )
     observers: ClassVar[tuple[Observer, ...]] = ("base-station",)
     valid: ClassVar[bool] = True
+    shown: ClassVar[Shown] = Shown(
+        "", "#009E73", (0, (3, 1.5, 1, 1.5)), work="Liu et al. 2024", converges=False, needs_antennas=True
+    )
 
     ledger: Ledger
     neighbours: Neighbours

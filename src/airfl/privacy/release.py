@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airfl.privacy.accountant import make_accountant
+from airfl.privacy.accountant import Accountant, epsilon_of
 from airfl.privacy.events import Neighbours, Observer
 from airfl.privacy.ledger import Ledger
 
@@ -13,17 +13,18 @@ class BudgetError(RuntimeError):
 
 def release(
     ledger: Ledger,
-    accountant: str,
+    accountant: str | type[Accountant],
     neighbours: Neighbours,
     epsilon: float,
     delta: float,
     observer: Observer = "model",
 ) -> float:
     """Return the ε that the observer gets, or refuse with ``BudgetError`` if it exceeds ``epsilon`` at ``delta``."""
-    spent = make_accountant(accountant, ledger, neighbours, observer).epsilon(delta)
+    spent = epsilon_of(ledger, accountant, neighbours, observer, delta)
     if not spent <= epsilon:
+        name = accountant if isinstance(accountant, str) else accountant.name
         raise BudgetError(
-            f"the budget is exceeded: accountant `{accountant}` finds epsilon = {spent:.6g} at delta = {delta:g} "
+            f"the budget is exceeded: accountant `{name}` finds epsilon = {spent:.6g} at delta = {delta:g} "
             f"({neighbours}, observer {observer}), allowed is {epsilon:.6g}; the model is not released"
         )
     return spent

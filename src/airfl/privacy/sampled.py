@@ -22,6 +22,7 @@ from airfl.privacy.dp_event import Group, compose, groups_of
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon
 from airfl.privacy.gaussian import GaussianAccountant
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.shown import Shown
 
 if TYPE_CHECKING:
     from dp_accounting.pld import PLDAccountant
@@ -56,6 +57,12 @@ class SampledAccountant:
     )
     observers: ClassVar[tuple[Observer, ...]] = ("model", "models")
     valid: ClassVar[bool] = True
+    shown: ClassVar[Shown] = Shown(
+        "accounting with credit for hidden participation",
+        "#56B4E9",
+        (0, (5, 2)),
+        work="airfl: credit for hidden participation",
+    )
 
     ledger: Ledger
     neighbours: Neighbours

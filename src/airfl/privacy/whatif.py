@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from airfl.privacy.accountant import ACCOUNTANTS, make_accountant
+from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant
 from airfl.privacy.events import (
     NEIGHBOURS,
     OBSERVERS,
@@ -116,14 +117,21 @@ def default_neighbours(ledger: Ledger) -> Neighbours:
 
 
 def compare(
-    ledgers: Sequence[Ledger], delta: float, neighbours: str | None, observer: str | None, accountant: str = "all"
+    ledgers: Sequence[Ledger],
+    delta: float,
+    neighbours: str | None,
+    observer: str | None,
+    accountant: str = "all",
+    outside: Mapping[str, type[Accountant]] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
     """ε by every accountant, the worst of several ledgers; null where there is no finite one.
 
     Args:
         observer: only accountants that cover it; None: each for the observer it was made for.
+        outside: accountants of others, by the names that they go by here.
     """
     check_delta(delta)
+    kinds = {**ACCOUNTANTS, **outside}
     require(
         neighbours is None or neighbours in NEIGHBOURS,
         f"`neighbours` must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}",
@@ -132,7 +140,7 @@ def compare(
         observer is None or observer in OBSERVERS, f"`observer` must be one of {', '.join(OBSERVERS)}; got {observer!r}"
     )
     require(
-        accountant == "all" or accountant in ACCOUNTANTS,
+        accountant == "all" or accountant in kinds,
         f"no accountant named {accountant!r}; known: {', '.join(ACCOUNTANTS)}, all",
     )
     require(len(ledgers) > 0, "there is no ledger to account for")
@@ -143,12 +151,12 @@ def compare(
     )
     relation: Neighbours = neighbours or default_neighbours(ledgers[0])  # type: ignore[assignment]
     answers = {}
-    for name in ACCOUNTANTS if accountant == "all" else [accountant]:
-        kind = ACCOUNTANTS[name]
+    for name in kinds if accountant == "all" else [accountant]:
+        kind = kinds[name]
         view: Observer = observer or kind.observers[0]  # type: ignore[assignment]
         if accountant == "all" and view not in kind.observers:
             continue
-        made = [make_accountant(name, ledger, relation, view) for ledger in ledgers]
+        made = [make_accountant(kind, ledger, relation, view) for ledger in ledgers]
         epsilon = max(one.epsilon(delta) for one in made)
         answers[name] = {
             "epsilon": epsilon if math.isfinite(epsilon) else None,

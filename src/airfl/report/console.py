@@ -13,7 +13,7 @@ from rich.table import Table
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.words import audit_sentence, data_text, headline
 from airfl.runs import Audit, CombinerStudy, Result, SelfTest, Standing
-from airfl.schemes import SCHEMES
+from airfl.schemes import scheme_named
 from airfl.study import Plan
 from airfl.wording import epsilon_text, number, percent, plain_console
 
@@ -52,7 +52,7 @@ def print_result(result: Result, page: Path) -> None:
     for name, entry in result.summary["schemes"].items():
         noise = entry["noise_var_mean"]
         table.add_row(
-            SCHEMES[name].title,
+            scheme_named(name).title,
             percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
             "none" if not noise else f"{noise**0.5:.3g}",
             *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from airfl.privacy import ACCOUNTANTS
+from airfl.privacy import ACCOUNTANTS, shown
 from airfl.privacy.auditing import AuditBound
 from airfl.report.words import private_scheme
 from airfl.runs import Audit, CombinerStudy, Curve, Result
 from airfl.runs.store import write_bytes
-from airfl.schemes import SCHEMES
+from airfl.schemes import scheme_named
 from airfl.wording import epsilon_text, number
 
 #: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
@@ -33,6 +34,15 @@ STYLES: dict[str, dict[str, Any]] = {
     "liu2020": {"color": "#56B4E9", "linestyle": (0, (2, 2)), "marker": "<"},
     "koda2020": {"color": "#999999", "linestyle": (0, (4, 1.5)), "marker": ">"},
 }
+
+
+def style_of(scheme: str) -> dict[str, Any]:
+    """Colour, dashes and marker of a scheme; one that is not built in has a look of its own by its name."""
+    own = zlib.crc32(scheme.encode())
+    colors, markers = ("#882255", "#44AA99", "#332288", "#AA4499", "#117733"), ("X", "h", "*", "d", "p")
+    fallback = {"color": colors[own % 5], "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": markers[own // 5 % 5]}
+    return STYLES.get(scheme, fallback)
+
 
 RC: dict[Any, Any] = {
     "font.size": 10,
@@ -108,18 +118,6 @@ def draw_audit(audit: Audit, folder: Path) -> None:
 
 
 #: Line styles of accountants; with a domain the dashes tell the diameters apart.
-ACCOUNTANT_STYLES: dict[str, dict[str, Any]] = {
-    "gaussian": {"color": "#000000", "linestyle": "-"},
-    "sampled": {"color": "#56B4E9", "linestyle": (0, (5, 2))},
-    "convergent": {"color": "#D55E00", "linestyle": "-"},
-    "paper": {"color": "#0072B2", "linestyle": "-"},
-    "koda2020": {"color": "#999999", "linestyle": (0, (1, 1))},
-    "liu2020": {"color": "#E69F00", "linestyle": (0, (6, 2, 1, 2))},
-    "park2023": {"color": "#CC79A7", "linestyle": (0, (2, 3))},
-    "liu2024": {"color": "#009E73", "linestyle": (0, (3, 1.5, 1, 1.5))},
-}
-#: Beside the dash of a diameter, so that accountants can be told apart without colours.
-_MARKERS = {"convergent": "o", "paper": "s"}
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
 
 
@@ -138,10 +136,11 @@ def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, nam
             shared = axes = figure.add_subplot(1, len(panels), index + 1, sharey=shared)
             for group in _coinciding(lines):
                 curve = group[0]
-                style = dict(ACCOUNTANT_STYLES[curve.accountant])
+                look = shown(ACCOUNTANTS[curve.accountant])
+                style: dict[str, Any] = {"color": look.color, "linestyle": look.linestyle}
                 if curve.diameter is not None:
                     style["linestyle"] = _DASHES[diameters.index(curve.diameter) % len(_DASHES)]
-                style |= {"marker": _MARKERS.get(curve.accountant), "markevery": 3, "markersize": 4.5}
+                style |= {"marker": look.marker, "markevery": 3, "markersize": 4.5}
                 axes.loglog(curve.rounds, curve.epsilon, label="\n= ".join(map(_curve_label, group)), **style)
             axes.set_title(title, fontsize=10)
             axes.set_xlabel("rounds T")
@@ -183,10 +182,10 @@ def _rendered(figure: Figure, kind: str) -> bytes:
 
 def _curve(axes: Axes, name: str, rounds: np.ndarray, values: np.ndarray) -> None:
     """Mean over trials with a band from the smallest to the largest."""
-    style = STYLES.get(name, {"color": "#666666"})
+    style = style_of(name)
     tested = np.isfinite(values).all(axis=0)
     x, y = rounds[tested], values[:, tested]
-    axes.plot(x, y.mean(axis=0), label=SCHEMES[name].title, markevery=max(1, len(x) // 10), **style)
+    axes.plot(x, y.mean(axis=0), label=scheme_named(name).title, markevery=max(1, len(x) // 10), **style)
     if len(y) > 1:
         axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
 
@@ -234,7 +233,7 @@ def _noise(axes: Axes, result: Result) -> bool:
     name, scheme = found
     rounds, std = scheme.column("round")[0], np.sqrt(scheme.column("noise_var"))
     least = std * scheme.column("minimum_norm") / scheme.column("combiner_norm")
-    axes.semilogy(rounds, std.mean(axis=0), label=f"{SCHEMES[name].title}: noise added (q_t)", **STYLES[name])
+    axes.semilogy(rounds, std.mean(axis=0), label=f"{scheme_named(name).title}: noise added (q_t)", **style_of(name))
     axes.semilogy(
         rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
     )
@@ -256,10 +255,10 @@ def _budget(axes: Axes, result: Result) -> bool:
     rounds, spent = scheme.column("round")[0], scheme.column("epsilon")
     known = ~np.isnan(spent).any(axis=0)  # not every round is accounted for
     rounds, spent = rounds[known], spent[:, known]
-    axes.plot(rounds, spent.mean(axis=0), label="spent so far", **STYLES[name])
+    axes.plot(rounds, spent.mean(axis=0), label="spent so far", **style_of(name))
     if len(spent) > 1:
         axes.fill_between(
-            rounds, spent.min(axis=0), spent.max(axis=0), color=STYLES[name]["color"], alpha=0.15, linewidth=0
+            rounds, spent.min(axis=0), spent.max(axis=0), color=style_of(name)["color"], alpha=0.15, linewidth=0
         )
     limit = result.config.privacy.epsilon_for(result.dim)
     if limit is not None:

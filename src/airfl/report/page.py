@@ -10,13 +10,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airfl.accounting import accountant_named
 from airfl.errors import InputError
-from airfl.privacy import ACCOUNTANTS, OBSERVERS
+from airfl.privacy import OBSERVERS
 from airfl.report.figures import render_figures
 from airfl.report.words import data_text, headline, private_scheme
 from airfl.runs import Result
 from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
-from airfl.schemes import SCHEMES
+from airfl.schemes import scheme_named
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent
 
 CAPTIONS = {
@@ -86,9 +87,9 @@ def rewrite_report(result: Result, folder: Path) -> Path:
 
 def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     return {
-        "title": SCHEMES[name].title,
+        "title": scheme_named(name).title,
         "name": name,
-        "sentence": SCHEMES[name].sentence,
+        "sentence": scheme_named(name).sentence,
         "accuracy": percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
         "loss": "–" if entry["train_loss_mean"] is None else f"{entry['train_loss_mean']:.3f}",
         "noise": "none" if not entry["noise_var_mean"] else f"{entry['noise_var_mean'] ** 0.5:.3g}",
@@ -107,16 +108,17 @@ def _promises(result: Result) -> list[dict[str, Any]]:
     rows = []
     for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
         for accountant, epsilon in values.items():
-            proven = ACCOUNTANTS[accountant].valid
+            kind = accountant_named(accountant)
+            proven = kind.valid
             rows.append(
                 {
-                    "scheme": SCHEMES[name].title,
-                    "keeps": SCHEMES[name].keeps_budget,
+                    "scheme": scheme_named(name).title,
+                    "keeps": scheme_named(name).keeps_budget,
                     "observer": OBSERVER_WORDS[observer],
-                    "accountant": f"{accountant} ({ACCOUNTANTS[accountant].label})",
+                    "accountant": f"{accountant} ({kind.label})",
                     "epsilon": epsilon_text(epsilon),
                     "meaning": epsilon_meaning(epsilon) if proven else "not a proof; for comparison",
-                    "assumptions": ACCOUNTANTS[accountant].assumptions,
+                    "assumptions": kind.assumptions,
                 }
             )
     return rows

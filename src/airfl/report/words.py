@@ -6,18 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from airfl.accounting import accountant_named, words_for
 from airfl.config import Config
-from airfl.privacy import ACCOUNTANTS
 from airfl.runs import Result, SchemeResult
-from airfl.schemes import SCHEMES
+from airfl.schemes import scheme_named
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent, power_text
-
-ACCOUNTING_WORDS = {
-    "gaussian": "exact accounting",
-    "sampled": "accounting with credit for hidden participation",
-    "convergent": "hidden-state accounting under the stated smoothness",
-    "liu2020": "accounting by a tail bound",
-}
 
 
 def headline(result: Result) -> list[str]:
@@ -26,19 +19,19 @@ def headline(result: Result) -> list[str]:
     sentences = []
     for name, entry in summary["schemes"].items():
         if entry["status"] != "done":
-            sentences.append(f"{SCHEMES[name].title} did not finish: {entry['message']}.")
+            sentences.append(f"{scheme_named(name).title} did not finish: {entry['message']}.")
     name = private_scheme(result)
     private = summary["schemes"].get(name)
     if name is not None and private is not None and private["status"] == "done":
         by, exact = tightest(private["epsilon"])
         accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
         sentences.append(
-            f"{SCHEMES[name].title} reached {accuracy} test accuracy. Whoever sees the final model learns "
+            f"{scheme_named(name).title} reached {accuracy} test accuracy. Whoever sees the final model learns "
             f"at most ε = {epsilon_text(exact)} about any one device "
-            f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {ACCOUNTING_WORDS[by]}): "
+            f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {words_for(by)}): "
             f"{epsilon_meaning(exact)}."
         )
-        if not ACCOUNTANTS[private["accountant"]].valid:
+        if not accountant_named(private["accountant"]).valid:
             sentences.append(
                 f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{private['accountant']}`, "
                 f"which proves less than it says; the proven figure for the same noise is {epsilon_text(exact)}."
@@ -62,15 +55,15 @@ def data_text(config: Config) -> str:
 
 def tightest(epsilons: Mapping[str, float | None]) -> tuple[str, float | None]:
     """The smallest ε among accountants that prove theirs, and whose it is; the exact one where several agree."""
-    proven = [(math.inf if e is None else e, name) for name, e in epsilons.items() if ACCOUNTANTS[name].valid]
-    epsilon, name = min(proven, key=lambda pair: (pair[0], list(ACCOUNTANTS).index(pair[1])))
+    proven = [(math.inf if e is None else e, name) for name, e in epsilons.items() if accountant_named(name).valid]
+    epsilon, name = min(proven, key=lambda pair: (pair[0], list(epsilons).index(pair[1])))
     return name, epsilon if math.isfinite(epsilon) else None
 
 
 def audit_sentence(summary: Mapping[str, Any]) -> str:
     """What an audit found, in plain words."""
     lower, confidence = summary["epsilon_lower"], summary["confidence"]
-    proven = {name: e for name, e in summary["epsilon_upper"].items() if ACCOUNTANTS[name].valid}
+    proven = {name: e for name, e in summary["epsilon_upper"].items() if accountant_named(name).valid}
     name, upper = tightest(proven)
     found = (
         f"At {100 * confidence:g} % confidence the mechanism leaks at least ε = {epsilon_text(lower)} "
@@ -86,7 +79,7 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
 
 def private_scheme(result: Result) -> str | None:
     """The scheme whose promise the reader cares about: the first that keeps a budget."""
-    return next((name for name in result.schemes if SCHEMES[name].keeps_budget), None)
+    return next((name for name in result.schemes if scheme_named(name).keeps_budget), None)
 
 
 def _compare(name: str, schemes: dict[str, dict[str, object]]) -> str:

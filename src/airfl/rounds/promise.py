@@ -9,17 +9,17 @@ from functools import cached_property
 
 import torch
 
+from airfl.accounting import accountant_named
 from airfl.config import Config
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
-    ACCOUNTANTS,
     Budget,
     Domain,
     Ledger,
     Neighbours,
     Observer,
     RoundEvent,
-    make_accountant,
+    epsilon_of,
     release,
     smallest,
 )
@@ -53,17 +53,18 @@ class Promise:
         """What combiner norms keep the promise; None where nothing is promised."""
         if self.epsilon is None or self.observer == "base-station":
             return None
-        kind = ACCOUNTANTS[self.accountant]
-        return kind.budget(self.epsilon, self.delta, self.template, self.neighbours, self.rounds)
+        return accountant_named(self.accountant).budget(
+            self.epsilon, self.delta, self.template, self.neighbours, self.rounds
+        )
 
     def spent(self, ledger: Ledger) -> float:
         """ε of a ledger."""
-        return make_accountant(self.accountant, ledger, self.neighbours, self.observer).epsilon(self.delta)
+        return epsilon_of(ledger, accountant_named(self.accountant), self.neighbours, self.observer, self.delta)
 
     def check(self, ledger: Ledger) -> None:
         """Refuse with ``BudgetError`` what exceeds the promise."""
         if self.epsilon is not None:
-            release(ledger, self.accountant, self.neighbours, self.epsilon, self.delta, self.observer)
+            release(ledger, accountant_named(self.accountant), self.neighbours, self.epsilon, self.delta, self.observer)
 
     def ledger_at(self, norms: torch.Tensor, weights: torch.Tensor) -> Ledger:
         """What rounds with norms q, [T], and gain bounds √a would book, as far as accountants of models look at it."""

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airfl.privacy import ACCOUNTANTS, Ledger, Neighbours, WhatIf, make_accountant
-
-#: Accountants that a domain changes.
-WITH_DOMAIN = ("convergent", "paper")
+from airfl.privacy import ACCOUNTANTS, Ledger, Neighbours, WhatIf, epsilon_of, shown
 
 
 @dataclass(frozen=True)
@@ -41,18 +38,19 @@ def privacy_curves(
     """
     rounds = sorted({*also, *(int(t) for t in np.geomspace(1, question.rounds, points).round())})
     plain = replace(question, diameter=None, smoothness=None)
-    lines: list[tuple[str, float | None]] = [(name, None) for name in ACCOUNTANTS if name != "convergent"]
-    if question.received_snr is None:
-        lines.remove(("liu2024", None))
-    lines += [(name, diameter) for name in WITH_DOMAIN for diameter in diameters]
+    lines: list[tuple[str, float | None]] = [
+        (name, None)
+        for name, kind in ACCOUNTANTS.items()
+        if not shown(kind).needs_domain and not (shown(kind).needs_antennas and question.received_snr is None)
+    ]
+    lines += [(name, d) for name, kind in ACCOUNTANTS.items() if shown(kind).uses_domain for d in diameters]
     found: dict[tuple[str, float | None], list[float]] = {line: [] for line in lines}
     for t in rounds:
         books: dict[float | None, Ledger] = {None: plain.ledger(t)}
         books.update({d: replace(question, diameter=d).ledger(t) for d in diameters})
         for name, diameter in lines:
-            observer = ACCOUNTANTS[name].observers[0]
-            accountant = make_accountant(name, books[diameter], neighbours, observer)
-            found[name, diameter].append(accountant.epsilon(delta))
+            kind = ACCOUNTANTS[name]
+            found[name, diameter].append(epsilon_of(books[diameter], kind, neighbours, kind.observers[0], delta))
         if advance is not None:
             advance(1)
     return [Curve(name, d, tuple(rounds), tuple(values)) for (name, d), values in found.items()]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from airfl.config import preset
-from airfl.privacy import ACCOUNTANTS, PaperAccountant, WhatIf
+from airfl.privacy import ACCOUNTANTS, PaperAccountant, WhatIf, shown
 from airfl.rounds import arrange, make_promise
 from airfl.runs.curves import Curve, privacy_curves
 from airfl.schemes import SCHEMES
@@ -23,17 +23,6 @@ from airfl.transceiver import open_radio
 
 DIM, DELTA, ROUNDS, LONGEST = 582_026, 1e-5, 50, 100_000
 DIAMETERS = (2.0, 10.0, 50.0)
-#: What the paper's Table I says about earlier work; ours is computed.
-TABLE1 = {
-    "koda2020": ("Koda et al. 2020", "single antenna", False),
-    "liu2020": ("Liu and Simeone 2020", "single antenna", False),
-    "park2023": ("Park and Choi 2023", "single antenna", False),
-    "liu2024": ("Liu et al. 2024", "several antennas", False),
-    "paper": ("the paper", "several antennas", True),
-    "gaussian": ("airfl: exact composition", "several antennas", None),
-    "sampled": ("airfl: credit for hidden participation", "several antennas", None),
-    "convergent": ("airfl: hidden state, exact minimum", "several antennas", None),
-}
 
 
 def paper_question(trials: int = 10) -> WhatIf:
@@ -101,16 +90,17 @@ def comparison(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         name, diameter, t, e = curve.accountant, curve.diameter, np.array(curve.rounds), np.array(curve.epsilon)
         at = float(np.exp(np.interp(math.log(ROUNDS), np.log(t), np.log(e))))  # a point of the curve
         earlier = e[t <= t[-1] / 2][-1]
-        title, antennas, published = TABLE1[name]
+        kind = ACCOUNTANTS[name]
+        told = shown(kind)
         table.append(
             {
-                "work": title,
+                "work": told.work or kind.label,
                 "accountant": name,
                 "diameter": diameter,
-                "receiver": antennas,
-                "observer": ACCOUNTANTS[name].observers[0],
-                "is_proof": ACCOUNTANTS[name].valid,
-                "says_it_converges": published,
+                "receiver": told.receiver,
+                "observer": kind.observers[0],
+                "is_proof": kind.valid,
+                "says_it_converges": told.converges,
                 "converges": bool(e[-1] <= 1.001 * earlier),
                 "epsilon_50_rounds": at,
                 "epsilon_100000_rounds": float(e[-1]),

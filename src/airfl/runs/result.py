@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from airfl.accounting import accountants_of
 from airfl.config import Config
-from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, Observer, make_accountant
+from airfl.privacy import OBSERVERS, Ledger, Observer, epsilon_of
 from airfl.rounds import RoundRecord
 from airfl.transceiver import Perk
 
@@ -77,7 +79,7 @@ class Result:
         """Every record as a plain row; ``pandas.DataFrame(result.rounds)`` makes a table of it."""
         return [asdict(record) for scheme in self.schemes.values() for record in scheme.records]
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         """The object that is printed by ``airfl run --json`` and kept in summary.json; no finite ε is null."""
         return {
@@ -94,10 +96,11 @@ class Result:
         final, tested = scheme.final(), scheme.final(tested=True)
         booked = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
         noise = [record.noise_var for record in scheme.records] or booked  # a round that diverged has no record
+        delta, neighbours = self.config.privacy.delta, self.config.neighbours
         by_observer = {
             observer: {
-                name: finite_or_none(self._epsilon(scheme, name, observer))
-                for name, kind in ACCOUNTANTS.items()
+                name: finite_or_none(epsilon_of(scheme.ledgers, kind, neighbours, observer, delta))
+                for name, kind in accountants_of(self.config).items()
                 if observer in kind.observers
             }
             for observer in OBSERVERS
@@ -120,14 +123,6 @@ class Result:
             "perk": [asdict(item) for item in scheme.perks],
             "seconds": scheme.seconds,
         }
-
-    def _epsilon(self, scheme: SchemeResult, accountant: str, observer: str) -> float:
-        """The worst trial counts."""
-        delta, neighbours = self.config.privacy.delta, self.config.neighbours
-        return max(
-            (make_accountant(accountant, ledger, neighbours, observer).epsilon(delta) for ledger in scheme.ledgers),  # type: ignore[arg-type]
-            default=0.0,
-        )
 
 
 def finite_or_none(value: float) -> float | None:

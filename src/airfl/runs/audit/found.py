@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from airfl.privacy import ACCOUNTANTS, Ledger, Neighbours, Observer, make_accountant
+from airfl.privacy import ACCOUNTANTS, Ledger, Neighbours, Observer, epsilon_of, shown
 from airfl.privacy.auditing import AuditBound, OneRunBound
 from airfl.privacy.checks import Check
 from airfl.runs.result import finite_or_none
 
 #: Claims whose trade-off curve is a Gaussian one, so that the Gaussian reading of the counts may refute them.
-GAUSSIAN_CLAIMS = ("gaussian", "convergent")
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class View:
     def _lower_for(self, name: str) -> float:
         """What counts against an accountant; the Gaussian reading speaks about Gaussian claims only."""
         readings = [self.bound.epsilon_lower]
-        if self.gaussian is not None and name in GAUSSIAN_CLAIMS:
+        if self.gaussian is not None and shown(ACCOUNTANTS[name]).gaussian:
             readings.append(self.gaussian.epsilon_lower)
         return max(readings)
 
@@ -167,7 +166,7 @@ def uppers(
     """ε of every accountant for an observer, the worst of the repetitions."""
     different = list(_different(ledgers, observer))
     return {
-        name: max(make_accountant(name, book, neighbours, observer).epsilon(delta) for book in different)
+        name: epsilon_of(different, kind, neighbours, observer, delta)
         for name, kind in ACCOUNTANTS.items()
         if observer in kind.observers
     }

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from airfl.catalogue import is_import_path, nearest
 from airfl.config import Config
 from airfl.devices import Samples, load_samples, open_task
 from airfl.errors import InputError
@@ -46,7 +47,7 @@ from airfl.runs.audit.worlds import (
     repeated,
 )
 from airfl.runs.execute import pick_device
-from airfl.schemes import SCHEMES
+from airfl.schemes import SCHEMES, scheme_named
 from airfl.simulate import Simulation, open_simulation
 
 #: Entries of who took part that are looked at.
@@ -120,7 +121,7 @@ def audit_run(
         tested.append("the base station: a filter matched to the device that it hears best, antenna by antenna")
     checks, more, left_out = _participation(mechanism, single, ledgers[0], active)
     return Audit(
-        f"{SCHEMES[scheme].title}, {config.system.rounds} rounds, {2 * repetitions} trainings",
+        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, {2 * repetitions} trainings",
         config.neighbours,
         found[0],
         2 * repetitions,
@@ -138,7 +139,7 @@ def audit_run(
 def audit_steps(config: Config, scheme: str, repetitions: int) -> int:
     """How many repetitions of a round ``audit_run`` goes through."""
     _check_scheme(scheme)
-    views = 2 if SCHEMES[scheme].keeps_budget and SCHEMES[scheme].observer == "base-station" else 1
+    views = 2 if scheme_named(scheme).keeps_budget and scheme_named(scheme).observer == "base-station" else 1
     return config.system.rounds * 2 * repetitions * views
 
 
@@ -189,7 +190,7 @@ def audit_one_run(
     mechanism = check_mechanism(simulation, samples, 1, repeated)
     checks, more, left_out = _participation(mechanism, simulation, state.ledgers[0], [])
     return Audit(
-        f"{SCHEMES[scheme].title}, {config.system.rounds} rounds, one training with {count} canaries",
+        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, one training with {count} canaries",
         config.neighbours,
         View("model", bound, None, uppers(state.ledgers, config.neighbours, delta)),
         count,
@@ -318,8 +319,8 @@ def _unheard(single: Simulation, heard: Sequence[str]) -> list[str]:
 
 
 def _check_scheme(scheme: str) -> None:
-    if scheme not in SCHEMES:
-        raise InputError(f"no scheme named `{scheme}`; known: {', '.join(SCHEMES)}")
+    if scheme not in SCHEMES and not is_import_path(scheme):
+        raise InputError(f"no scheme named `{scheme}`{nearest(scheme, list(SCHEMES))}; known: {', '.join(SCHEMES)}")
 
 
 def _check_repetitions(repetitions: int) -> None:
