@@ -115,7 +115,7 @@ def run(
         if settings or flags or out is not None or force:
             raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
-            _name_imports(begun.config.learning.imports, no_imports)
+            _name_imports(begun.config.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
             _train_and_report(begun.config, folder, keeper, interrupts, track, as_json)
         return
@@ -123,7 +123,7 @@ def run(
         raise InputError("--anyway goes with --resume")
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
     config = configuration.read(source or "", {**overrides, **flags})
-    _name_imports(config.learning.imports, no_imports)
+    _name_imports(config.imports, no_imports)
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
@@ -331,7 +331,7 @@ def audit(
     else:
         overrides = dict(configuration.parse_override(text) for text in settings or [])
         config = configuration.read(source or "", overrides)
-        _name_imports(config.learning.imports, no_imports)
+        _name_imports(config.imports, no_imports)
         names = [name for name in config.scheme.names if scheme_named(name).keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions

@@ -29,9 +29,11 @@ from airfl.catalogue import (
     Needs,
     ParticipationName,
     SchemeName,
+    is_import_path,
     nearest,
 )
 from airfl.errors import InputError
+from airfl.imports import look_beside
 from airfl.toml import parse_toml
 
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
@@ -159,11 +161,6 @@ class Learning(Section):
     def plain_server(self) -> bool:
         """Whether the server only steps, and releases the last model: what bounds with a hidden state count on."""
         return self.server_momentum == self.model_average == 0.0 and self.server_schedule == "constant"
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """User code that this names, ``package.module:callable``; it is executed when the run is opened."""
-        return tuple(name for name in (self.dataset, self.features, self.model) if ":" in name)
 
     def clip_norm_for(self, dim: int) -> float:
         """Return c for a model with ``dim`` parameters."""
@@ -350,6 +347,17 @@ class Config(Section):
             return "add-remove" if self.system.everyone or self.system.varies else "replace"
         return self.privacy.neighbours
 
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Code of others that this names, ``package.module:name``; it is executed when the run is opened."""
+        learning, scheme = self.learning, self.scheme
+        named = (
+            *(learning.dataset, learning.features, learning.model, self.system.sampling, self.channel.fading),
+            *(self.privacy.accountant, self.engine.backend, *scheme.names),
+            *(scheme.combiner, scheme.encoder, scheme.policy, scheme.decoder),
+        )
+        return tuple(dict.fromkeys(name for name in named if name is not None and is_import_path(name)))
+
     def replace(self, overrides: Mapping[str, Any] | None = None, /, **sections: Mapping[str, Any] | str) -> Config:
         """Return a copy with keys changed: ``replace({"system.rounds": 3})`` or ``replace(system={"rounds": 3})``.
 
@@ -417,7 +425,7 @@ def preset(name: str) -> Config:
 
 
 def read(source: str, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Read a preset by name or a TOML file by path."""
+    """Read a preset by name or a TOML file by path; parts that the file names are looked for beside it first."""
     path = Path(source)
     if source in preset_names() or (path.suffix != ".toml" and not path.is_file()):
         return from_toml(preset_text(source), overrides)
@@ -425,6 +433,7 @@ def read(source: str, overrides: Mapping[str, Any] | None = None) -> Config:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the configuration `{source}`: {error}") from None
+    look_beside(path)
     return from_toml(text, overrides)
 
 

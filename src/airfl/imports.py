@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -12,7 +13,15 @@ from typing import Any
 from airfl.catalogue import is_import_path
 from airfl.errors import InputError
 
-__all__ = ["import_callable", "import_object", "is_import_path"]
+__all__ = ["import_callable", "import_object", "is_import_path", "look_beside", "source_digest"]
+
+
+def look_beside(file: Path) -> None:
+    """Look for imports in a file's folder before anywhere else."""
+    folder = str(file.resolve().parent)
+    if folder in sys.path:
+        sys.path.remove(folder)
+    sys.path.insert(0, folder)
 
 
 def import_object(path: str, what: str) -> Any:
