@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from airfl.runs.combiners import seeded_channels
+from airfl.analysis.combiners import seeded_channels
+from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.transceiver import COMBINERS, allocate, certificate
-from airfl.transceiver.combiners import NEEDS_ANTENNAS
 from airfl.transceiver.design import received_gains
 from airfl.transceiver.sdr import relaxation_value
 from benchmarks.machine import provenance

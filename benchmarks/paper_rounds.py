@@ -17,8 +17,8 @@ import torch
 
 import airfl
 from airfl.devices import load_samples, open_task
-from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_loop import LoopEngine
+from airfl.engines.batched import BatchedEngine
+from airfl.engines.loop import LoopEngine
 from airfl.simulate import open_simulation
 from benchmarks.machine import matmul_flops, provenance
 

@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import tomli_w
 
-from airfl import runs
-from airfl.runs.executors import InProcess, Settings
+from airfl import runs, sweeps
 from airfl.study import make_plan, make_study
+from airfl.sweeps.executors import InProcess, Settings
 from benchmarks.machine import provenance
 
 TINY: dict[str, Any] = {
@@ -119,8 +119,8 @@ def overhead(repeats: int = 3) -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as folder:
                 begin = time.perf_counter()
                 with runs.locked(Path(folder) / "o"):
-                    plan, where = runs.open_folder(made, "", Path(folder) / "o", resume=False, threads=1)
-                    standing, _ = runs.run_sweep(plan, where, InProcess(Settings()))
+                    plan, where = sweeps.open_folder(made, "", Path(folder) / "o", resume=False, threads=1)
+                    standing, _ = sweeps.run_sweep(plan, where, InProcess(Settings()))
                 times.append(time.perf_counter() - begin)
                 assert standing.done == 100
         found[f"sweep_s_{rows}_rows_per_batch"] = min(times)

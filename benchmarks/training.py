@@ -24,11 +24,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import airfl
-from airfl.devices import choose_engine
-from airfl.devices.engine import Engine
-from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.precision import resolve_precision
+from airfl.engines import choose_engine
+from airfl.engines.engine import Engine
+from airfl.engines.loop import LoopEngine
 from benchmarks.machine import provenance
 
 SHAPE, CLASSES, STEPS, BATCH, RATE = (1, 28, 28), 10, 5, 10, 0.05

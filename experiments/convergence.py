@@ -23,7 +23,7 @@ from torch.func import functional_call
 
 import airfl
 from airfl.devices import Samples, Task, load_samples, open_task
-from airfl.report.convergence_figure import GradientTrace, draw_convergence, running_mean
+from airfl.paper.convergence_figure import GradientTrace, draw_convergence, running_mean
 from airfl.report.progress import Steps
 from airfl.simulate import Simulation, open_simulation
 

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airfl.config import read
-from airfl.runs.reproduce import notes_of
+from airfl.paper.studies import notes_of
 from experiments.perk import POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run, scheme_at
 
 EPSILONS = (0.5, 1.0, 2.0)

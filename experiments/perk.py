@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from airfl import runs
+from airfl import sweeps
+from airfl.paper.studies import good_cells, notes_of, read_rows
 from airfl.report.perk_figure import draw_perk
 from airfl.report.progress import SweepProgress
-from airfl.runs.reproduce import good_cells, notes_of, read_rows
 from airfl.runs.store import write_csv
 from airfl.study import make_study, threads_for
 
@@ -119,9 +119,9 @@ def study(name: str, part: Part, points: list[dict[str, Any]], trials: int, tuni
 
 def run(content: dict[str, Any], out: Path, device: str) -> tuple[Any, Any]:
     """Run a study, or what is left of it."""
-    executor = runs.make_executor("local", 1, None, device, 10**6, 120.0)
+    executor = sweeps.make_executor("local", 1, None, device, 10**6, 120.0)
     with SweepProgress(content["name"]) as progress:
-        plan, folder, standing, interrupted = runs.start_or_resume(
+        plan, folder, standing, interrupted = sweeps.start_or_resume(
             make_study(content), json.dumps(content), out, executor, progress.hear, threads=threads_for(1)
         )
     if interrupted:

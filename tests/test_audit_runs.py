@@ -8,9 +8,10 @@ import json
 import pytest
 import torch
 
-from airfl import runs
+from airfl import analysis
 from airfl.air import EquivalentUplink
-from airfl.devices import cpu_span, updates
+from airfl.devices import updates
+from airfl.engines import cpu_span
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 
@@ -60,7 +61,7 @@ def test_the_lower_bound_lies_below_every_valid_upper_bound(tiny, number, varian
     """Twenty seeded configurations of trained models."""
     law, scheme, relation, more = variant
     config = config_of(tiny, law, scheme, relation, seed=number, **more)
-    audit = runs.audit_run(config, scheme, 400 if "scheme.uplink" not in more else 60)
+    audit = analysis.audit_run(config, scheme, 400 if "scheme.uplink" not in more else 60)
     for name, upper in audit.epsilon_upper.items():
         if ACCOUNTANTS[name].valid:
             assert audit.bound.epsilon_lower <= upper, name
@@ -70,7 +71,7 @@ def test_the_lower_bound_lies_below_every_valid_upper_bound(tiny, number, varian
 
 
 def test_it_comes_close_where_the_bound_is_exact(tiny):
-    audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 4000)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 4000)
     assert audit.epsilon_upper["gaussian"] == pytest.approx(2.0)
     assert audit.gaussian.epsilon_lower >= 0.75 * audit.epsilon_upper["gaussian"]
     assert audit.bound.epsilon_lower > 0.3 * audit.epsilon_upper["gaussian"]
@@ -84,7 +85,7 @@ def test_a_planted_bug_is_caught(tiny, monkeypatch):
         return honest(self, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 2))
 
     monkeypatch.setattr(EquivalentUplink, "open", quieter)
-    audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 3000)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 3000)
     assert "gaussian" in audit.refuted
     assert audit.summary["refuted_proofs"]
 
@@ -95,7 +96,7 @@ def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
 
     honest = encoders.clip_factors
     monkeypatch.setattr(encoders, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))
-    audit = runs.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
     assert audit.summary["refuted_proofs"]
 
 
@@ -116,7 +117,7 @@ def test_norms_of_updates_that_are_never_written_out_are_audited_too(tiny, monke
     many = {"system.num_devices": 150, "scheme.combiner": "mrc", "learning.samples_per_device": 8}
     epochs = {"learning.local_steps": None, "learning.local_epochs": 3, "system.rounds": 1}
     config = config_of(tiny, "all", "airfl-dp", "add-remove", **many, **epochs)
-    audit = runs.audit_run(config, "airfl-dp", 300)
+    audit = analysis.audit_run(config, "airfl-dp", 300)
     assert planted
     assert bool(audit.summary["refuted_proofs"]) == (factor < 1.0)
 
@@ -124,7 +125,7 @@ def test_norms_of_updates_that_are_never_written_out_are_audited_too(tiny, monke
 def test_prior_work_is_refuted_by_measurement(tiny):
     """Per-round accounting of many rounds claims less than what leaks."""
     config = config_of(tiny, "all", "koda2020", "add-remove", **{"system.rounds": 12})
-    audit = runs.audit_run(config, "koda2020", 2000)
+    audit = analysis.audit_run(config, "koda2020", 2000)
     assert "koda2020" in audit.refuted
     assert not audit.summary["refuted_proofs"]
 
@@ -132,7 +133,7 @@ def test_prior_work_is_refuted_by_measurement(tiny):
 def test_one_run_with_many_canaries(tiny, monkeypatch):
     many = {"system.num_devices": 300, "scheme.combiner": "mrc", "learning.batch_size": 2}
     config = config_of(tiny, "all", "airfl-dp", "add-remove", **many)
-    audit = runs.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
+    audit = analysis.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
     upper = audit.epsilon_upper["gaussian"]
     assert 0.0 <= audit.bound.epsilon_lower <= upper
     assert audit.bound.canaries == 250
@@ -146,13 +147,13 @@ def test_one_run_with_many_canaries(tiny, monkeypatch):
             self, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 1e4)
         ),
     )
-    leaky = runs.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
+    leaky = analysis.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
     assert leaky.bound.epsilon_lower > audit.bound.epsilon_lower
     assert leaky.bound.epsilon_lower > 2.0
 
 
 def test_linear_mechanism_reaches_most_of_epsilon():
-    audit = runs.audit_linear(1.0, 2_000_000, delta=1e-3)
+    audit = analysis.audit_linear(1.0, 2_000_000, delta=1e-3)
     assert 0.85 * audit.epsilon_upper["gaussian"] <= audit.bound.epsilon_lower <= audit.epsilon_upper["gaussian"]
 
 
@@ -196,6 +197,6 @@ def test_command_line_trains_and_reports(call, tmp_path, tiny):
 
 def test_bad_questions(tiny):
     with pytest.raises(InputError, match="scheme"):
-        runs.audit_run(tiny, "nothing")
+        analysis.audit_run(tiny, "nothing")
     with pytest.raises(InputError, match="at least 10"):
-        runs.audit_run(tiny, "airfl-dp", 1)
+        analysis.audit_run(tiny, "airfl-dp", 1)

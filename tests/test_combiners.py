@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airfl.analysis.combiners import compare_combiners, seeded_channels
+from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.errors import InputError
-from airfl.runs.combiners import compare_combiners, seeded_channels
 from airfl.transceiver import COMBINERS, certificate
 from airfl.transceiver.certificate import certify
-from airfl.transceiver.combiners import NEEDS_ANTENNAS
 from airfl.transceiver.coordinate import coordinate
 from airfl.transceiver.design import received_gains
 from airfl.transceiver.multicast import Effort, multicast

@@ -20,7 +20,7 @@ from airfl import ConvergenceBound
 from airfl.air import Setting
 from airfl.devices import clip, load_samples, open_task
 from airfl.devices.updates import UpdateBlock
-from airfl.report.convergence_figure import GradientTrace, draw_convergence, running_mean
+from airfl.paper.convergence_figure import GradientTrace, draw_convergence, running_mean
 from airfl.simulate import open_simulation
 
 sizes = st.floats(1e-3, 1e3)

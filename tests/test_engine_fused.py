@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from airfl.devices.chunks import available_bytes, in_chunks
-from airfl.devices.engine import choose_engine
-from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_fused import FusedEngine
-from airfl.devices.engine_loop import LoopEngine
-from airfl.devices.fused_layout import fused_layout
-from airfl.devices.fused_widths import width_for
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.precision import resolve_precision
 from airfl.devices.updates import UpdateBlock
+from airfl.engines.batched import BatchedEngine
+from airfl.engines.chunks import available_bytes, in_chunks
+from airfl.engines.engine import choose_engine
+from airfl.engines.fused import FusedEngine
+from airfl.engines.fused_layout import fused_layout
+from airfl.engines.fused_widths import width_for
+from airfl.engines.loop import LoopEngine
 from airfl.errors import InputError
 
 SHAPE = (1, 12, 12)

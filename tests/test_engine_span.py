@@ -15,13 +15,13 @@ from torch import nn
 import airfl
 from airfl.air import EquivalentUplink, SignalUplink
 from airfl.devices import build_model, clip_factors, load_samples, open_task
-from airfl.devices.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
-from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.updates import Spanned
+from airfl.engines.batched import BatchedEngine
+from airfl.engines.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
+from airfl.engines.loop import LoopEngine
+from airfl.parallel import torch_threads
 from airfl.rounds.lanes import Lane, met_by
 from airfl.simulate import open_simulation
-from airfl.threads import torch_threads
 from tests.oracles.settings import setting_of
 from tests.test_models_and_engines import gather
 
@@ -215,7 +215,7 @@ def test_bits_depend_neither_on_threads_nor_on_other_rows_nor_on_what_was_kept()
 
 
 def test_more_rows_than_a_thread_takes_at_a_time(monkeypatch):
-    monkeypatch.setattr("airfl.devices.cpu_span.ROWS", 2)
+    monkeypatch.setattr("airfl.engines.cpu_span.ROWS", 2)
     spec, models, batches, inputs, labels = problem(trials=5)
     batches[:] = batches[0]
     updates, _ = gather(spanned(spec, models, batches, inputs, labels, 0.3), 5, 7, spec.dim)
@@ -276,7 +276,7 @@ def test_shards_hold_every_sample_once():
 
 
 def test_inner_products_are_kept_for_devices_that_come_again_within_bounds(monkeypatch):
-    monkeypatch.setattr("airfl.devices.cpu_span.KEPT_BYTES", 3 * 8 * 7 * 6 * 6)
+    monkeypatch.setattr("airfl.engines.cpu_span.KEPT_BYTES", 3 * 8 * 7 * 6 * 6)
     spec, models, _, inputs, labels = problem()
 
     def kept(comes_again):

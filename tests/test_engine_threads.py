@@ -8,14 +8,17 @@ import torch
 from torch import nn
 
 import airfl
-from airfl.devices import build_model, choose_engine, engine_threads, on_threads
-from airfl.devices.cpu_chain import build_chain
-from airfl.devices.cpu_dense import dense_layers
-from airfl.devices.cpu_stages import ROWS, FactoredLinear, PatchConvolution
-from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_loop import LoopEngine
-from airfl.devices.engine_threads import AnyModule, ThreadsEngine
+from airfl.devices import build_model
 from airfl.devices.models import MODELS, ModelSpec
+from airfl.engines import choose_engine
+from airfl.engines import device_threads as on_threads
+from airfl.engines import threads as engine_threads
+from airfl.engines.batched import BatchedEngine
+from airfl.engines.cpu_chain import build_chain
+from airfl.engines.cpu_dense import dense_layers
+from airfl.engines.cpu_stages import ROWS, FactoredLinear, PatchConvolution
+from airfl.engines.loop import LoopEngine
+from airfl.engines.threads import AnyModule, ThreadsEngine
 from airfl.errors import InputError
 from tests.test_models_and_engines import OWN, gather, problem
 

@@ -601,7 +601,7 @@ def test_a_save_that_fails_costs_no_training(undisturbed, call, tmp_path, monkey
 def test_resumed_with_as_many_threads_as_begun(call, tmp_path, monkeypatch, drawn):
     import torch
 
-    with airfl.threads.torch_threads(2):
+    with airfl.parallel.torch_threads(2):
         interrupted(call, monkeypatch)
     used, honest = [], runs.run
     monkeypatch.setattr(runs, "run", lambda *a, **k: used.append(torch.get_num_threads()) or honest(*a, **k))
@@ -610,8 +610,8 @@ def test_resumed_with_as_many_threads_as_begun(call, tmp_path, monkeypatch, draw
 
 
 def test_sweeps_leave_dotfiles_of_others_alone(tmp_path):
-    from airfl.runs.sweep import _sweep_up
     from airfl.study import make_plan, make_study
+    from airfl.sweeps.sweep import _sweep_up
 
     plan = make_plan(make_study({"name": "s", "base": "demo", "schemes": ["fedavg"], "trials": 1}), 1)
     folder = runs.batch.Folder(tmp_path)

@@ -16,12 +16,12 @@ from experiments.perk import merge_csv, merge_json
 from airfl import preset
 from airfl.channel import open_link
 from airfl.linkplan.accuracy import Measured, shipped
+from airfl.paper.studies import read_rows
 from airfl.report.demo import run_demo
 from airfl.report.page import rewrite_report
 from airfl.report.progress import DemoProgress
 from airfl.rounds import arrange
 from airfl.runs import load
-from airfl.runs.reproduce import read_rows
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
 from airfl.transceiver.ascent import ascent

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from airfl.devices import build_model, clip
-from airfl.devices.engine_batched import BatchedEngine
-from airfl.devices.engine_loop import LoopEngine
 from airfl.devices.models import MODELS
+from airfl.engines.batched import BatchedEngine
+from airfl.engines.loop import LoopEngine
 from airfl.errors import InputError
 from tests.oracles.training import sgd
 
@@ -234,7 +234,7 @@ class Doubled(nn.Sequential):
 )
 def test_replicated_forward_is_the_module_itself(module, known):
     """Known chains take the fast path, and give what the module gives replica by replica; others are left alone."""
-    from airfl.devices.replicated import replicated
+    from airfl.engines.replicated import replicated
 
     forward = replicated(module)
     assert (forward is not None) == known

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import airfl
+from airfl.analysis.combiners import seeded_channels
 from airfl.channel import open_link
 from airfl.privacy import make_accountant
 from airfl.rounds import arrange
-from airfl.runs.combiners import seeded_channels
 from airfl.schemes import SCHEMES
 from airfl.transceiver import SELECTIONS, allocate, open_radio
 from airfl.transceiver.certificate import certificate, prices

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from airfl.report import reproduction
-from airfl.report.claims import judge
-from airfl.report.paper_figures import PUBLISHED, PUBLISHED_DP
-from airfl.report.reproduction import Wish, show
-from airfl.runs import find_plan
-from airfl.runs import reproduce as studies
-from airfl.runs.executors import InProcess, Settings
+from airfl.paper import reproduction, studies
+from airfl.paper.claims import judge
+from airfl.paper.figures import PUBLISHED, PUBLISHED_DP
+from airfl.paper.reproduction import Wish, show
 from airfl.study import make_plan
+from airfl.sweeps import find_plan
+from airfl.sweeps.executors import InProcess, Settings
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 

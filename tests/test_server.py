@@ -10,10 +10,10 @@ from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.errors import InputError
 from airfl.rounds.promise import make_promise
-from airfl.runs.batch import Folder, Stopped, run_batch
 from airfl.schemes import SCHEMES
 from airfl.simulate import open_simulation
 from airfl.study import make_plan, make_study
+from airfl.sweeps.batch import Folder, Stopped, run_batch
 from airfl.transceiver import open_radio
 from tests.test_sweep import STUDY
 

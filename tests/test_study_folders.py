@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from airfl import runs
+from airfl import runs, sweeps
 from airfl.errors import InputError
 from airfl.imports import source_digest
-from airfl.runs import planfile
-from airfl.runs.batch import Folder
+from airfl.sweeps import planfile
+from airfl.sweeps.batch import Folder
 from tests.test_sweep import STUDY, flip
 
 TEXT = tomli_w.dumps(STUDY)
@@ -24,12 +24,12 @@ TEXT = tomli_w.dumps(STUDY)
 def whole(tmp_path_factory):
     """A finished study and its file."""
     out = tmp_path_factory.mktemp("whole") / "study"
-    from airfl.runs.executors import InProcess, Settings
     from airfl.study import make_study
+    from airfl.sweeps.executors import InProcess, Settings
 
     with runs.locked(out):
-        plan, folder = runs.open_folder(make_study(STUDY), TEXT, out, resume=False, threads=1)
-        runs.run_sweep(plan, folder, InProcess(Settings()))
+        plan, folder = sweeps.open_folder(make_study(STUDY), TEXT, out, resume=False, threads=1)
+        sweeps.run_sweep(plan, folder, InProcess(Settings()))
     return out
 
 
@@ -223,16 +223,16 @@ def test_every_flipped_bit_of_a_plan_is_noticed(copy):
         data[place] ^= 1 << (place % 8)
         (copy / "plan.json").write_bytes(bytes(data))
         try:
-            plan, _ = runs.find_plan(copy)
+            plan, _ = sweeps.find_plan(copy)
         except InputError:
             continue
         assert json.loads(bytes(data)) == json.loads(written), (place, plan)  # white space
 
 
 def test_a_note_of_trackers_that_is_damaged_costs_nothing(copy):
-    from airfl.runs.tracking import track
+    from airfl.sweeps.tracking import track
 
-    plan, folder = runs.find_plan(copy)
+    plan, folder = sweeps.find_plan(copy)
     (copy / "tracked").mkdir()
     (copy / "tracked" / "batch-00000.json").write_text("[")
     track(plan, plan.batches[0], Folder(copy), [])

@@ -16,14 +16,14 @@ import pytest
 import tomli_w
 import torch
 
-from airfl import runs
+from airfl import runs, sweeps
 from airfl.errors import InputError
-from airfl.runs import batch as batches
 from airfl.runs import checkpoint
-from airfl.runs.batch import Folder, Stopped, run_batch
-from airfl.runs.executors import InProcess, Processes, Settings
 from airfl.simulate import open_simulation
 from airfl.study import make_plan, make_study
+from airfl.sweeps import batch as batches
+from airfl.sweeps.batch import Folder, Stopped, run_batch
+from airfl.sweeps.executors import InProcess, Processes, Settings
 from airfl.transceiver import radio
 
 STUDY = {
@@ -54,8 +54,8 @@ ALL_DONE = {"cells": 16, "done": 16, "failed": 0, "running": 0, "messages": []}
 def run(study, out, executor=None, resume=False):
     made = make_study(study)
     with runs.locked(out):
-        plan, folder = runs.open_folder(made, "", out, resume=resume, threads=1)
-        return runs.run_sweep(plan, folder, executor or InProcess(Settings(every_rounds=2)))
+        plan, folder = sweeps.open_folder(made, "", out, resume=resume, threads=1)
+        return sweeps.run_sweep(plan, folder, executor or InProcess(Settings(every_rounds=2)))
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +77,18 @@ def test_results_have_every_axis_and_each_cell_once(whole):
     summary = (whole / "summary.csv").read_text().splitlines()
     assert len(summary) == 1 + 8
     provenance = json.loads((whole / "provenance.json").read_text())
-    plan, _ = runs.find_plan(whole)
+    plan, _ = sweeps.find_plan(whole)
     assert provenance["config_sha256"] == {str(point): plan.config(point).sha256() for point in range(4)}
     assert len(set(provenance["config_sha256"].values())) == 4
     assert provenance["seed"] == plan.base.system.seed
     assert provenance["seconds"] > 0
-    standing = runs.standing_of(whole)
+    standing = sweeps.standing_of(whole)
     assert standing.summary == {**ALL_DONE, "seconds_left": 0.0}
     assert not list((whole / "checkpoints").glob("*"))
 
 
 def test_a_cell_is_what_a_run_of_its_own_gives(whole):
-    plan, _ = runs.find_plan(whole)
+    plan, _ = sweeps.find_plan(whole)
     alone = runs.run(plan.config(1)).schemes["airfl-dp"].final()
     rows = pq.read_table(whole / "results.parquet").to_pylist()
     mine = [r for r in rows if r["point"] == 1 and r["scheme"] == "airfl-dp" and r["round"] == 6]
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(whole, tmp_pat
 def test_a_damaged_part_is_done_again_and_nothing_else(whole, tmp_path, damage, which):
     out = tmp_path / "study"
     run(STUDY, out)
-    plan, folder = runs.find_plan(out)
+    plan, folder = sweeps.find_plan(out)
     damage(getattr(folder, which)(plan.batches[1]))
     before = folder.receipt(plan.batches[0]).read_bytes()
     standing, _ = run(STUDY, out, resume=True)
@@ -198,7 +198,7 @@ def test_a_damaged_part_is_done_again_and_nothing_else(whole, tmp_path, damage, 
 def test_no_flipped_bit_of_a_receipt_goes_unnoticed(tmp_path):
     out = tmp_path / "study"
     run(STUDY, out)
-    plan, folder = runs.find_plan(out)
+    plan, folder = sweeps.find_plan(out)
     batch = plan.batches[0]
     path, part = folder.receipt(batch), folder.part(batch)
     written, rows, receipt = path.read_bytes(), part.read_bytes(), folder.finished(batch)
@@ -281,7 +281,7 @@ def test_batches_hold_every_cell_once_and_are_even(points, trials, rows):
 def test_parts_and_plans_of_another_layout_are_not_taken(whole, tmp_path):
     copy = tmp_path / "s"
     shutil.copytree(whole, copy)
-    plan, folder = runs.find_plan(copy)
+    plan, folder = sweeps.find_plan(copy)
     receipt = folder.receipt(plan.batches[0])
     told = json.loads(receipt.read_text())
     told["cells"] = [*told["cells"][1:], {**told["cells"][0], "trial": 7}]
@@ -291,7 +291,7 @@ def test_parts_and_plans_of_another_layout_are_not_taken(whole, tmp_path):
     stored = json.loads((copy / "plan.json").read_text())
     (copy / "plan.json").write_text(json.dumps({**stored, "format": "airfl-study/1"}))
     with pytest.raises(InputError, match="new folder"):
-        runs.find_plan(copy)
+        sweeps.find_plan(copy)
 
 
 def test_time_of_earlier_sittings_is_counted(tmp_path, monkeypatch):
@@ -305,7 +305,7 @@ def test_time_of_earlier_sittings_is_counted(tmp_path, monkeypatch):
         next(iter(logs.values())).seconds = 1e6
         return logs
 
-    monkeypatch.setattr("airfl.runs.batch.restore", restored)
+    monkeypatch.setattr("airfl.sweeps.batch.restore", restored)
     run_batch(plan, plan.batches[0], folder)
     assert json.loads(folder.receipt(plan.batches[0]).read_text())["seconds"] > 1e6
 

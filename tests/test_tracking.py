@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airfl import runs
+from airfl import runs, sweeps
 from airfl.errors import InputError
-from airfl.runs.executors import InProcess, Settings
 from airfl.study import make_study
+from airfl.sweeps.executors import InProcess, Settings
 from tests.test_sweep import STUDY
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
 
 def sweep(out, names, resume=False):
     with runs.locked(out):
-        plan, folder = runs.open_folder(make_study(STUDY), "", out, resume=resume, threads=1)
+        plan, folder = sweeps.open_folder(make_study(STUDY), "", out, resume=resume, threads=1)
         trackers = runs.make_trackers(names, out)
-        standing, _ = runs.run_sweep(plan, folder, InProcess(Settings()), trackers=trackers)
+        standing, _ = sweeps.run_sweep(plan, folder, InProcess(Settings()), trackers=trackers)
     return plan, folder, standing
 
 
@@ -39,7 +39,7 @@ def test_both_hear_every_cell_once(tmp_path):
     out = tmp_path / "study"
     _, _, standing = sweep(out, ["tensorboard", "mlflow"])
     assert standing.done == 16
-    rows = runs.summarise(*runs.find_plan(out))
+    rows = sweeps.summarise(*sweeps.find_plan(out))
     client, found = mlflow_runs(out)
     assert len(found) == 16
     one = next(run for run in found if run.data.params["point"] == "1" and run.data.params["scheme"] == "airfl-dp")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airfl.version import __version__
 
 if TYPE_CHECKING:
+    from airfl.analysis.convergence import ConvergenceBound
     from airfl.config import Config, json_schema, preset, preset_names, read
-    from airfl.convergence import ConvergenceBound
     from airfl.devices import Dataset
     from airfl.errors import DivergedError, InputError
     from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Where each public name lives. They are imported when first used, so that `airfl --help` need not load torch.
 _HOME = {
     "airfl.config": ("Config", "json_schema", "preset", "preset_names", "read"),
-    "airfl.convergence": ("ConvergenceBound",),
+    "airfl.analysis.convergence": ("ConvergenceBound",),
     "airfl.devices": ("Dataset",),
     "airfl.errors": ("DivergedError", "InputError"),
     "airfl.privacy": (

@@ -216,7 +216,7 @@ def epsilon(
     as_json: Json = False,
 ) -> None:
     """What ε does this noise give? For a what-if question or a finished run's ledger."""
-    from airfl import privacy, runs
+    from airfl import analysis, privacy, runs
     from airfl.errors import InputError
     from airfl.privacy.whatif import default_neighbours
     from airfl.report.console import print_epsilon
@@ -263,7 +263,7 @@ def epsilon(
         folder, points = runs.prepare_folder(out, force=True), 25
         relation = neighbours or default_neighbours(ledgers[0])
         with Steps("curves", points) as steps:
-            curves = runs.privacy_curves(
+            curves = analysis.privacy_curves(
                 question,
                 diameter or [],
                 delta,
@@ -302,8 +302,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """How much does the mechanism leak at least, and is its noise the noise that is booked?"""
+    from airfl import analysis, runs
     from airfl import config as configuration
-    from airfl import runs
     from airfl.errors import InputError
     from airfl.report.console import print_audit
     from airfl.report.figures import draw_audit
@@ -327,7 +327,7 @@ def audit(
     folder = None if out is None else runs.prepare_folder(out, force=True)
     if mu is not None:
         count = 1_000_000 if repetitions is None else repetitions
-        found = runs.audit_linear(mu, count, 1e-5 if delta is None else delta, confidence)
+        found = analysis.audit_linear(mu, count, 1e-5 if delta is None else delta, confidence)
     else:
         overrides = dict(configuration.parse_override(text) for text in settings or [])
         config = configuration.read(source or "", overrides)
@@ -335,14 +335,16 @@ def audit(
         names = [name for name in config.scheme.names if scheme_named(name).keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions
-        total = 2 * config.system.rounds if one_run else runs.audit_steps(config, name, count)
+        total = 2 * config.system.rounds if one_run else analysis.audit_steps(config, name, count)
         with Steps("audit", total) as steps:
             if one_run:
-                found = runs.audit_one_run(
+                found = analysis.audit_one_run(
                     config, name, canaries, delta=delta, confidence=confidence, advance=steps.advance
                 )
             else:
-                found = runs.audit_run(config, name, count, delta=delta, confidence=confidence, advance=steps.advance)
+                found = analysis.audit_run(
+                    config, name, count, delta=delta, confidence=confidence, advance=steps.advance
+                )
     if folder is not None:
         draw_audit(found, folder)
     if as_json:
@@ -355,15 +357,15 @@ def audit(
 
 def _self_test(clean: int | None, repetitions: int, as_json: bool) -> None:
     """Audit planted defects and runs without any."""
-    from airfl import runs
+    from airfl import analysis
+    from airfl.analysis.audit.planted import DEFECTS
+    from airfl.analysis.audit.selftest import CLEAN
     from airfl.report.console import print_self_test
     from airfl.report.progress import Steps
-    from airfl.runs.audit.planted import DEFECTS
-    from airfl.runs.audit.selftest import CLEAN
 
     count = CLEAN if clean is None else clean
     with Steps("audits", len(DEFECTS) + count) as steps:
-        found = runs.self_test(count, repetitions, workers=os.cpu_count() or 1, advance=steps.advance)
+        found = analysis.self_test(count, repetitions, workers=os.cpu_count() or 1, advance=steps.advance)
     print(json.dumps(found.summary, allow_nan=False)) if as_json else print_self_test(found)
     if found.missed:
         _fail(f"the audit misses {len(found.missed)} of {len(found.bugs)} planted defects", EXIT_FAILED)
@@ -400,18 +402,18 @@ def sweep(
         summary = json.dumps({"cells": plan.num_cells, "batches": len(plan.batches)})
         print(summary if as_json else "\n".join(plan.describe()))
         return
-    from airfl import runs
+    from airfl import runs, sweeps
     from airfl.report.console import print_standing
     from airfl.report.progress import SweepProgress
 
-    runner = runs.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
+    runner = sweeps.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
     target = out or f"studies/{found.name}"
     trackers = runs.make_trackers(track or [], Path(target))
     _name_imports(make_plan(found, threads).imports, no_imports)
     with runs.locked(target):
-        plan, folder = runs.open_folder(found, text, target, resume=resume, threads=threads, anyway=anyway)
+        plan, folder = sweeps.open_folder(found, text, target, resume=resume, threads=threads, anyway=anyway)
         with SweepProgress() as progress:
-            standing, interrupted = runs.run_sweep(plan, folder, runner, progress.hear, trackers)
+            standing, interrupted = sweeps.run_sweep(plan, folder, runner, progress.hear, trackers)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)
     if interrupted:
         _fail(f"interrupted; go on with: airfl sweep {study} --out {target} --resume", EXIT_INTERRUPTED)
@@ -425,10 +427,10 @@ def status(
     as_json: Json = False,
 ) -> None:
     """How far a study has got: what is done, running, failed."""
-    from airfl import runs
+    from airfl import sweeps
     from airfl.report.console import print_standing
 
-    standing = runs.standing_of(folder)
+    standing = sweeps.standing_of(folder)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, folder)
 
 
@@ -438,14 +440,14 @@ def report(
     as_json: Json = False,
 ) -> None:
     """The summary of a study: one row per configuration and scheme. Of a run: its table, and report.html anew."""
-    from airfl import runs
+    from airfl import runs, sweeps
     from airfl.report.console import print_study
 
     if runs.is_run(Path(folder)):
         _report_run(Path(folder), as_json)
         return
-    plan, where = runs.find_plan(folder)
-    rows, standing = runs.summarise(plan, where), runs.standing_of(folder).summary
+    plan, where = sweeps.find_plan(folder)
+    rows, standing = sweeps.summarise(plan, where), sweeps.standing_of(folder).summary
     counts = {key: standing[key] for key in ("cells", "done", "failed")}
     print(json.dumps({"rows": rows, **counts})) if as_json else print_study(plan, rows, counts)
 
@@ -480,10 +482,10 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """The paper's figures and claims: data, figures, and a verdict per claim."""
-    from airfl import runs
+    from airfl import runs, sweeps
     from airfl.errors import InputError
-    from airfl.report import reproduction
-    from airfl.report.console import print_reproduction
+    from airfl.paper import reproduction
+    from airfl.paper.console import print_reproduction
     from airfl.study import threads_for
 
     count = _workers(workers, executor)
@@ -497,7 +499,7 @@ def reproduce(
         if from_results:
             outcome = reproduction.show(wish)
         else:
-            outcome = reproduction.reproduce(wish, runs.make_executor(executor, count, address, device))
+            outcome = reproduction.reproduce(wish, sweeps.make_executor(executor, count, address, device))
     if outcome.interrupted:
         _fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
     print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_reproduction(outcome, wish.out)
@@ -517,14 +519,14 @@ def design(
     as_json: Json = False,
 ) -> None:
     """How good, and how fast, are the combiners? Norm² over a proven bound, per method."""
-    from airfl import runs
+    from airfl import analysis, runs
     from airfl.report.console import print_design
     from airfl.report.figures import draw_design
     from airfl.report.progress import DesignProgress
 
     folder = None if out is None else runs.prepare_folder(out, force=True)
     with DesignProgress() as progress:
-        study = runs.compare_combiners(antennas, active, rounds, seed, method, certify, progress.advance)
+        study = analysis.compare_combiners(antennas, active, rounds, seed, method, certify, progress.advance)
     if folder is not None:
         draw_design(study, folder)
     if as_json:
@@ -641,8 +643,8 @@ def presets(
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """What is installed, which data are found, which devices and threads there are."""
+    from airfl.analysis.doctor import examine
     from airfl.report.console import print_doctor
-    from airfl.runs.doctor import examine
 
     findings = examine()
     if as_json:

@@ -15,7 +15,8 @@ import torch
 
 from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
 from airfl.config import Config
-from airfl.devices import Engine, Task, UpdateBlock, choose_engine
+from airfl.devices import Task, UpdateBlock
+from airfl.engines import Engine, choose_engine
 from airfl.errors import DivergedError, InputError
 from airfl.privacy import Ledger
 from airfl.rounds import (

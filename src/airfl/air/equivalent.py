@@ -9,8 +9,8 @@ import torch
 from airfl.air.setting import Setting
 from airfl.air.uplink import Uplink
 from airfl.devices.updates import Spanned, UpdateBlock
+from airfl.parallel import in_threads
 from airfl.randomness import normal_like, stream
-from airfl.threads import in_threads
 
 #: Trials whose noise is drawn at a time.
 ROWS = 16

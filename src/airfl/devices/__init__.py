@@ -2,7 +2,6 @@
 
 from airfl.devices.clipping import clip, clip_factors, row_norms
 from airfl.devices.datasets import Dataset, load_dataset
-from airfl.devices.engine import Engine, choose_engine
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.task import Samples, Task, load_samples, open_task, samples_of
@@ -10,14 +9,12 @@ from airfl.devices.updates import UpdateBlock
 
 __all__ = [
     "Dataset",
-    "Engine",
     "ModelSpec",
     "Partition",
     "Samples",
     "Task",
     "UpdateBlock",
     "build_model",
-    "choose_engine",
     "clip",
     "clip_factors",
     "load_dataset",

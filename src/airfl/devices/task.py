@@ -22,8 +22,8 @@ from airfl.devices.partition import Partition, make_partition
 from airfl.devices.precision import resolve_precision, tf32_allowed
 from airfl.errors import InputError
 from airfl.memory import Need, fewest_active, require_memory
+from airfl.parallel import in_threads
 from airfl.randomness import stream, torch_seed
-from airfl.threads import in_threads
 
 #: Samples tested at a time.
 EVAL_BATCH = {"cpu": 2000, "cuda": 20_000}

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
+from airfl.analysis import Audit, CombinerStudy, SelfTest
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.words import audit_sentence, data_text, headline
-from airfl.runs import Audit, CombinerStudy, Result, SelfTest, Standing
+from airfl.runs import Result
 from airfl.schemes import scheme_named
 from airfl.study import Plan
+from airfl.sweeps import Standing
 from airfl.wording import epsilon_text, number, percent, plain_console
 
 if TYPE_CHECKING:
     from airfl.report.demo import Demo
-    from airfl.report.reproduction import Outcome
 
 
 def print_demo(demo: Demo) -> None:
@@ -188,41 +189,6 @@ def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]], counts: Mapping[s
     over = counts["done"] + counts["failed"]
     if over < counts["cells"]:
         print(f"Not finished: {over} of {counts['cells']} cells; airfl sweep --resume goes on.")
-
-
-def print_reproduction(outcome: Outcome, folder: Path) -> None:
-    """The claims with their verdicts, Table I, and where the figures are."""
-    console = plain_console()
-    for variant, claims in outcome.claims.items():
-        table = Table(box=box.SIMPLE, title=f"claims, variant `{variant}`", title_justify="left")
-        for column in ("the paper says", "verdict", "what we find", "caveat"):
-            table.add_column(column)
-        judged = [claim for claim in claims if claim.verdict != "not run"]
-        for claim in judged:
-            table.add_row(claim.sentence, claim.verdict, claim.found, claim.caveat)
-        if judged:
-            console.print(table)
-        if len(judged) < len(claims):
-            left = len(claims) - len(judged)
-            console.print(
-                f"Not judged, variant `{variant}`: {left} that need figures, or a variant, not looked at here."
-            )
-    if outcome.table1:
-        table = Table(box=box.SIMPLE, title="Table I on one common setting (ε̃ = 0.1, δ = 1e-5)", title_justify="left")
-        for column in ("work", "D", "proof", "flat by then", "ε, T = 50", "ε, T = 100,000"):
-            table.add_column(column, justify="right" if column[0] in "εD" else "left")
-        for row in outcome.table1:
-            table.add_row(
-                row["work"] + ("" if row["observer"] == "model" else " (against the base station)"),
-                "–" if row["diameter"] is None else number(row["diameter"]),
-                "yes" if row["is_proof"] else "no",
-                "yes" if row["converges"] else "no",
-                epsilon_text(row["epsilon_50_rounds"]),
-                epsilon_text(row["epsilon_100000_rounds"]),
-            )
-        console.print(table)
-    print(f"Figures: {', '.join(f'{folder}/{name}.png' for name in outcome.files) or 'none'}")
-    print(f"Claims: {folder}/claims.md")
 
 
 def print_design(study: CombinerStudy, folder: Path | None) -> None:

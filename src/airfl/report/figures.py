@@ -15,10 +15,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from airfl.analysis import Audit, CombinerStudy, Curve
 from airfl.privacy import ACCOUNTANTS, shown
 from airfl.privacy.auditing import AuditBound
 from airfl.report.words import private_scheme
-from airfl.runs import Audit, CombinerStudy, Curve, Result
+from airfl.runs import Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import scheme_named
 from airfl.wording import epsilon_text, number

@@ -21,8 +21,8 @@ from rich.progress import (
 
 from airfl.config import Config
 from airfl.rounds import RoundRecord
-from airfl.runs import Standing
-from airfl.runs.executors import Event
+from airfl.sweeps import Standing
+from airfl.sweeps.executors import Event
 from airfl.wording import epsilon_text, plain_console
 
 

@@ -6,8 +6,6 @@ finished, a run after every round.
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -15,14 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow.parquet as pq
-
 from airfl.errors import InputError
 from airfl.rounds import RoundRecord
-from airfl.runs.batch import Folder
 from airfl.runs.execute import Progress
-from airfl.runs.store import write_text
-from airfl.study import Batch, Plan
 
 METRICS = tuple(field.name for field in fields(RoundRecord) if field.type == "float")
 
@@ -142,45 +135,6 @@ def make_trackers(names: Sequence[str], folder: Path) -> list[Tracker]:
         if name not in makers:
             raise InputError(f"no tracker named `{name}`; known: {', '.join(makers)}")
     return [makers[name]() for name in dict.fromkeys(names)]
-
-
-def track(plan: Plan, batch: Batch, folder: Folder, trackers: Sequence[Tracker]) -> None:
-    """Tell trackers about a finished batch, once; a note in the folder says who heard it, also after a kill."""
-    note = folder.path / "tracked" / f"{batch.name}.json"
-    heard = _heard(note)
-    missing = [tracker for tracker in trackers if tracker.name not in heard]
-    if not missing:
-        return
-    try:
-        _tell(plan, batch, folder, missing)
-        note.parent.mkdir(exist_ok=True)
-        write_text(note, json.dumps([*heard, *(tracker.name for tracker in missing)]))
-    except Exception as error:  # a tracker that cannot write must not cost a study
-        logging.getLogger("airfl").warning("trackers did not hear of %s: %s", batch.name, error)
-
-
-def _heard(note: Path) -> list[str]:
-    """Who has heard of a batch; a note that cannot be read says nobody, and telling again does no harm."""
-    try:
-        names = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return []
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _tell(plan: Plan, batch: Batch, folder: Folder, trackers: Sequence[Tracker]) -> None:
-    rows = pq.read_table(folder.part(batch)).to_pylist()
-    cells: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["point"], row["scheme"], row["trial"]), []).append(row)
-    for (point, scheme, trial), own in cells.items():
-        axes = {axis: own[0][axis] for axis in plan.study.axes}
-        parameters = {**axes, "point": point, "scheme": scheme, "trial": trial}
-        cell = Cell(plan.study.name, f"point-{point:05d}/{scheme}/trial-{trial}", parameters)
-        for tracker in trackers:
-            tracker.begin(cell)
-            tracker.log(cell, own)
-            tracker.end(cell)
 
 
 class Tracked:

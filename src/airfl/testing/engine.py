@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from airfl.devices import Engine
-from airfl.devices.engine import choose_engine
-from airfl.devices.engine_loop import LoopEngine
+from airfl.engines import Engine
+from airfl.engines.engine import choose_engine
+from airfl.engines.loop import LoopEngine
 from airfl.imports import import_callable
 from airfl.testing.small import small_config, small_task
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from airfl.threads import one_per_thread
+from airfl.parallel import one_per_thread
 from airfl.transceiver.design import Design, check_channels, finish
 
 STARTS, STEPS = 6, 150

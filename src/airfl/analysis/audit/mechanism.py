@@ -1,0 +1,89 @@
+"""Checks of the mechanism itself, through the run's own plan, clip and uplink: noise, contributions, booking.
+
+Nothing is trained but one round, so thousands of draws are cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from airfl.analysis.audit.canaries import layers_of
+from airfl.analysis.audit.contributions import check_contributions
+from airfl.analysis.audit.worlds import Opener, given_updates
+from airfl.devices import Samples
+from airfl.privacy.checks import Check, certain
+from airfl.privacy.noise_tests import noise_checks, quietest
+from airfl.randomness import stream
+from airfl.simulate import Simulation
+
+#: Draws of noise: entries and repetitions wished for, repetitions at least, entries at most.
+NOISE_ENTRIES, NOISE_ROWS, FEWEST_ROWS, MOST_ENTRIES = 4_000_000, 1000, 4, 64_000_000
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What the checks found.
+
+    Attributes:
+        checks: not judged yet.
+        tested: what was looked at, in words; left_out: what was not.
+        active: who took part in the draws, device numbers [R, T, K].
+        quietest: the direction along which the least noise was seen; None without noise.
+    """
+
+    checks: list[Check]
+    tested: list[str]
+    left_out: list[str]
+    active: np.ndarray = field(repr=False)
+    quietest: np.ndarray | None = field(default=None, repr=False)
+
+
+def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener: Opener) -> Mechanism:
+    """Draw noise, send every device's canary alone, and compare with what is booked.
+
+    Args:
+        first_key: keys from here on are nobody else's.
+    """
+    rounds, dim = single.config.system.rounds, single.schedule.dim
+    generator = stream(single.config.system.seed, "canaries", 6)
+    looked = _some(generator, rounds, max(2, MOST_ENTRIES // (FEWEST_ROWS * dim)))
+    count = max(FEWEST_ROWS, min(NOISE_ROWS, NOISE_ENTRIES // (len(looked) * dim)))
+    batch = opener(single, samples, range(first_key, first_key + count))
+    noise, planned = _draw_noise(batch, looked)
+    noisy = (planned > 0).all(axis=0)
+    found, tested, left_out, quiet = [], [], [], None
+    if noisy.any():
+        z = noise[:, noisy] / np.sqrt(planned[:, noisy, None]).astype(np.float32)
+        found += noise_checks(z, layers_of(batch.task.spec))
+        quiet = quietest(z)
+        tested.append(f"the noise: {count} draws of {int(noisy.sum())} rounds, without training")
+    if len(looked) < rounds:
+        left_out.append(f"the noise of {rounds - len(looked)} of the {rounds} rounds, which were not drawn")
+    if not noisy.all():
+        left_out.append("the noise of rounds without any")
+        loudest = float(np.abs(noise[:, ~noisy]).max())
+        found.append(certain("rounds without noise", "a round without planned noise has some", loudest == 0.0))
+    checks, words, missing = check_contributions(single, samples, first_key, opener, looked)
+    return Mechanism(found + checks, tested + words, left_out + missing, batch.schedule.active, quiet)
+
+
+def _some(generator: np.random.Generator, number: int, most: int) -> list[int]:
+    """All of the first numbers, or the first, the last and a draw of the others."""
+    if number <= most:
+        return list(range(number))
+    middle = generator.choice(np.arange(1, number - 1), most - 2, replace=False)
+    return sorted({0, number - 1, *middle.tolist()})
+
+
+def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T]."""
+    noise = np.empty((len(batch.task.trials), len(looked), batch.schedule.dim), dtype=np.float32)
+    planned = np.empty(noise.shape[:2])
+    for index, t in enumerate(looked):
+        setting = batch.schedule.setting(t)
+        noise[:, index] = batch.heard(setting, given_updates(batch, setting, {})).cpu().numpy()
+        planned[:, index] = setting.noise_var.numpy()
+    return noise, planned

@@ -1,0 +1,328 @@
+"""An empirical lower bound on ε: the run's own code, with canary devices in and out; and checks of its noise.
+
+A canary trains to an update far longer than clipping allows, along some direction u, in every round in which it takes
+part; what is left of it after clipping is c·u. What is tested is how far the final model moved along u: the difference
+between a run with the canary and one without is all that an observer of the model can hold against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from airfl.analysis.audit.antennas import listen
+from airfl.analysis.audit.canaries import Canaries, draw_canaries
+from airfl.analysis.audit.found import Audit, View, uppers
+from airfl.analysis.audit.mechanism import Mechanism, check_mechanism
+from airfl.analysis.audit.worlds import (
+    BATCH_ENTRIES,
+    BATCH_ROWS,
+    LOUD,
+    Advance,
+    Noiseless,
+    Opener,
+    planting,
+    play,
+    repeated,
+)
+from airfl.catalogue import is_import_path, nearest
+from airfl.config import Config
+from airfl.devices import Samples, load_samples, open_task
+from airfl.errors import InputError
+from airfl.privacy import GaussianAccountant, Ledger, Observer, Sampling, gaussian_epsilon
+from airfl.privacy.auditing import (
+    AuditBound,
+    best_guesses,
+    gaussian_bound,
+    linear_scores,
+    one_run_bound,
+    threshold_bound,
+)
+from airfl.privacy.checks import Check, judged
+from airfl.privacy.looks import Look, best, pooled, read_looks
+from airfl.privacy.participation_tests import participation_checks
+from airfl.randomness import stream
+from airfl.runs.execute import pick_device
+from airfl.schemes import SCHEMES, scheme_named
+from airfl.simulate import Simulation, open_simulation
+
+#: Entries of who took part that are looked at.
+PRESENCE_ENTRIES = 2**26
+
+
+def audit_linear(mu: float, repetitions: int, delta: float = 1e-5, confidence: float = 0.95, seed: int = 0) -> Audit:
+    """Audit one round of a linear Gaussian mechanism whose μ is known: a check of the audit itself."""
+    if not 0 < mu <= 1e6:
+        raise InputError(f"`mu` must be positive and at most 1e6; got {mu}")
+    _check_repetitions(repetitions)
+    worlds = [linear_scores(mu, repetitions, stream(seed, "canaries", 1, which), bool(which)) for which in (0, 1)]
+    view = View(
+        "model",
+        threshold_bound(worlds[1], worlds[0], delta, confidence),
+        gaussian_bound(worlds[1], worlds[0], delta, confidence),
+        {"gaussian": gaussian_epsilon(delta, mu)},
+    )
+    return Audit(
+        f"one linear round with μ = {mu:g}",
+        "add-remove",
+        view,
+        2 * repetitions,
+        worlds[1],
+        worlds[0],
+        tested=("the audit itself, on a mechanism whose ε is known",),
+        not_tested=("any run of airfl",),
+    )
+
+
+def audit_run(
+    config: Config,
+    scheme: str = "airfl-dp",
+    repetitions: int = 1000,
+    *,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    advance: Advance | None = None,
+    opener: Opener = repeated,
+) -> Audit:
+    """Train many times with and without a canary device, everything else but the noise and who takes part being equal.
+
+    Args:
+        repetitions: of each of the two worlds.
+        advance: hears how many repetitions of a round are done; ``audit_steps`` in all.
+        opener: opens repetitions of the run; a planted defect wraps the usual one.
+    """
+    _check_scheme(scheme)
+    _check_repetitions(repetitions)
+    delta = config.privacy.delta if delta is None else delta
+    samples = load_samples(config, pick_device(config.engine.device))
+    single = open_simulation(config, scheme, open_task(config, (0,), samples))
+    promised = _promised_to(single)
+    # Keys beyond those of the trainings: a direction that is chosen for its little noise must not meet it again.
+    mechanism = check_mechanism(single, samples, 2 * repetitions, opener)
+    canaries = draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)
+    worlds, ledgers, active = _train(single, samples, canaries, repetitions, opener, advance)
+    views = 2 if promised == "base-station" else 1
+    sure = 1.0 - (1.0 - confidence) / views
+    looks = _looks(canaries.looks(worlds[True], worlds[False]))
+    readings = [read_looks(looks, reading, delta, sure) for reading in (threshold_bound, gaussian_bound)]
+    found = []
+    for observer, names in _names(looks).items():
+        bounds = [_stated(best({name: reading[name] for name in names}), confidence) for reading in readings]
+        found.append(View(observer, bounds[0], bounds[1], uppers(ledgers, config.neighbours, delta, observer)))
+    tested = [f"the final model: {2 * repetitions} trainings, canaries of {len(canaries.names)} kinds"]
+    if len(found) > 1:
+        tested.append("every round's model: canaries that send in one round only")
+    if promised == "base-station":
+        found.append(_antennas(single, samples, repetitions, delta, confidence, sure, opener, advance))
+        tested.append("the base station: a filter matched to the device that it hears best, antenna by antenna")
+    checks, more, left_out = _participation(mechanism, single, ledgers[0], active)
+    return Audit(
+        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, {2 * repetitions} trainings",
+        config.neighbours,
+        found[0],
+        2 * repetitions,
+        looks[0].scores_in,
+        looks[0].scores_out,
+        tuple(found[1:]),
+        {look.name: (readings[0][look.name].epsilon_lower, readings[1][look.name].epsilon_lower) for look in looks},
+        judged(mechanism.checks + checks),
+        tuple(tested + mechanism.tested + more),
+        tuple(mechanism.left_out + left_out + _unheard(single, [view.observer for view in found])),
+        promised,
+    )
+
+
+def audit_steps(config: Config, scheme: str, repetitions: int) -> int:
+    """How many repetitions of a round ``audit_run`` goes through."""
+    _check_scheme(scheme)
+    views = 2 if scheme_named(scheme).keeps_budget and scheme_named(scheme).observer == "base-station" else 1
+    return config.system.rounds * 2 * repetitions * views
+
+
+def audit_one_run(
+    config: Config,
+    scheme: str = "airfl-dp",
+    canaries: int | None = None,
+    *,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    advance: Advance | None = None,
+) -> Audit:
+    """One training, many canary devices, each in or out by its own coin (Steinke, Nasr & Jagielski 2023).
+
+    Args:
+        canaries: how many devices are canaries; default half of them.
+    """
+    _check_scheme(scheme)
+    total = config.system.num_devices
+    if total < 2:
+        raise InputError("one run with many canaries needs at least 2 devices; use repetitions instead")
+    count = max(2, total // 2) if canaries is None else canaries
+    if not 2 <= count <= total:
+        raise InputError(f"`canaries` must be 2 to {total}, the number of devices; got {count}")
+    delta = config.privacy.delta if delta is None else delta
+    samples = load_samples(config, pick_device(config.engine.device))
+    simulation = open_simulation(config, scheme, open_task(config, (0,), samples))
+    if count > simulation.schedule.dim:
+        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.schedule.dim}")
+    generator = stream(config.system.seed, "canaries", 2)
+    directions = torch.from_numpy(
+        np.linalg.qr(generator.standard_normal((simulation.schedule.dim, count)))[0].T
+    ).float()
+    included = generator.random(count) < 0.5
+    loudest = LOUD * simulation.schedule.clip_norm
+    sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
+    state = play(simulation, planting(sent), advance)
+    # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
+    quiet = replace(simulation, uplink=Noiseless(simulation.uplink))
+    others = play(quiet, planting({j: 0.0 * directions[j] for j in range(count)}), advance)
+    moved = (state.released - others.released)[0].double().cpu()
+    scores = -(directions.double() @ moved).numpy()
+    mu = GaussianAccountant(state.ledgers[0], "add-remove").mu
+    if math.isinf(mu):
+        raise InputError(f"scheme `{scheme}` adds no noise: there is nothing to audit, every canary shows")
+    guesses = best_guesses(mu, count, delta, confidence)
+    bound = one_run_bound(scores, included, guesses, delta, confidence)
+    mechanism = check_mechanism(simulation, samples, 1, repeated)
+    checks, more, left_out = _participation(mechanism, simulation, state.ledgers[0], [])
+    return Audit(
+        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, one training with {count} canaries",
+        config.neighbours,
+        View("model", bound, None, uppers(state.ledgers, config.neighbours, delta)),
+        count,
+        scores[included],
+        scores[~included],
+        checks=judged(mechanism.checks + checks),
+        tested=("the final model: one training", *mechanism.tested, *more),
+        not_tested=tuple(mechanism.left_out + left_out + _unheard(simulation, ["model"])),
+        promised_to=_promised_to(simulation),
+    )
+
+
+def _train(
+    single: Simulation,
+    samples: Samples,
+    canaries: Canaries,
+    repetitions: int,
+    opener: Opener,
+    advance: Advance | None,
+) -> tuple[dict[bool, np.ndarray], list[Ledger], list[np.ndarray]]:
+    """Scores of both worlds, [R] each, all ledgers, and who took part."""
+    scores: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    ledgers: list[Ledger] = []
+    active = []
+    size = max(1, min(BATCH_ROWS, BATCH_ENTRIES // single.schedule.dim))
+    for present in (True, False):
+        for start in range(0, repetitions, size):
+            keys = range(start, min(start + size, repetitions))
+            # The two worlds draw their own noise: repetitions have to be independent.
+            simulation = opener(single, samples, [2 * key + int(present) for key in keys])
+            planted = canaries.of(keys)
+            length = LOUD * simulation.schedule.clip_norm * _sign(single, present)
+            state = play(simulation, planted.planting(length), advance, planted.witness)
+            scores[present].append(planted.scores(simulation.start, state.released))
+            ledgers.extend(state.ledgers)
+            active.append(simulation.schedule.active)
+    return {present: np.concatenate(parts) for present, parts in scores.items()}, ledgers, active
+
+
+def _sign(single: Simulation, present: bool) -> float:
+    """What the canary's device sends in the two worlds, over the canary."""
+    return 1.0 if present else (-1.0 if single.config.neighbours == "replace" else 0.0)
+
+
+def _looks(looks: list[Look]) -> list[Look]:
+    """All looks at the model together first, where there are several; then each."""
+    model = [look for look in looks if look.observer == "model"]
+    return [pooled(model), *looks] if len(model) > 1 else looks
+
+
+def _names(looks: Sequence[Look]) -> dict[Observer, list[str]]:
+    """The looks of each observer; the model comes first."""
+    found: dict[Observer, list[str]] = {}
+    for look in looks:
+        found.setdefault(look.observer, []).append(look.name)
+    return found
+
+
+def _stated(bound: AuditBound, confidence: float) -> AuditBound:
+    """The bound with the confidence that it has together with all others."""
+    return replace(bound, confidence=confidence)
+
+
+def _antennas(
+    single: Simulation,
+    samples: Samples,
+    repetitions: int,
+    delta: float,
+    confidence: float,
+    sure: float,
+    opener: Opener,
+    advance: Advance | None,
+) -> View:
+    """What the base station's scores prove."""
+    heard = {
+        present: listen(
+            single,
+            samples,
+            [2 * key + int(present) for key in range(repetitions)],
+            _sign(single, present),
+            opener,
+            advance,
+        )
+        for present in (True, False)
+    }
+    worlds = heard[True].scores, heard[False].scores
+    return View(
+        "base-station",
+        _stated(threshold_bound(*worlds, delta, sure), confidence),
+        _stated(gaussian_bound(*worlds, delta, sure), confidence),
+        uppers(heard[True].ledgers + heard[False].ledgers, single.config.neighbours, delta, "base-station"),
+    )
+
+
+def _participation(
+    mechanism: Mechanism, single: Simulation, ledger: Ledger, active: Sequence[np.ndarray]
+) -> tuple[list[Check], list[str], list[str]]:
+    """Checks of who took part in all repetitions, what was tested, and what was not."""
+    sampling: Sampling = ledger.events[0].sampling
+    if single.config.scheme.selection != "all":
+        return [], [], ["who took part: devices are selected by their channels, and no credit is claimed for it"]
+    parts = [mechanism.active, *active]
+    width = max(part.shape[2] for part in parts)
+    table = np.concatenate(
+        [np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2])), constant_values=-1) for part in parts]
+    )
+    table = table[: max(1, PRESENCE_ENTRIES // (table.shape[1] * sampling.num_devices))]
+    words = f"who took part: {len(table)} repetitions of {table.shape[1]} rounds"
+    return participation_checks(table, sampling), [words], []
+
+
+def _promised_to(single: Simulation) -> Observer | None:
+    """Whom the scheme promises its ε; None where it promises nothing."""
+    return single.scheme.observer if single.scheme.keeps_budget else None
+
+
+def _unheard(single: Simulation, heard: Sequence[str]) -> list[str]:
+    """Observers that were not tested, and what they were promised."""
+    words = {"models": "every round's model", "base-station": "the base station"}
+    promised = _promised_to(single)
+    return [
+        f"{text}, {'to whom the scheme promises its ε' if promised == name else 'to whom this scheme promises nothing'}"
+        for name, text in words.items()
+        if name not in heard
+    ]
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in SCHEMES and not is_import_path(scheme):
+        raise InputError(f"no scheme named `{scheme}`{nearest(scheme, list(SCHEMES))}; known: {', '.join(SCHEMES)}")
+
+
+def _check_repetitions(repetitions: int) -> None:
+    if repetitions < 10:
+        raise InputError(f"`repetitions` must be at least 10; got {repetitions}")

@@ -1,0 +1,8 @@
+"""Local training behind one small protocol: a readable loop, and fast ones with the same meaning.
+
+In: broadcast models and sample numbers. Out: blocks of updates. May import ``devices`` and all before it.
+"""
+
+from airfl.engines.engine import Engine, choose_engine
+
+__all__ = ["Engine", "choose_engine"]

@@ -1,0 +1,20 @@
+"""Many runs: a study's plan, its batches, who works them off, and where it stands.
+
+In: a study. Out: a folder of parts and receipts, rows. May import ``runs`` and all before it.
+"""
+
+from airfl.sweeps.executors import make_executor
+from airfl.sweeps.planfile import find_plan, open_folder
+from airfl.sweeps.sweep import Standing, standing_of, start_or_resume, summarise
+from airfl.sweeps.sweep import sweep as run_sweep
+
+__all__ = [
+    "Standing",
+    "find_plan",
+    "make_executor",
+    "open_folder",
+    "run_sweep",
+    "standing_of",
+    "start_or_resume",
+    "summarise",
+]

@@ -1,0 +1,148 @@
+"""Works off the batches of a study on a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import shutil
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airfl.errors import InputError
+from airfl.runs.store import write_bytes, write_text
+from airfl.study import Batch, Plan
+from airfl.sweeps.batch import Folder
+from airfl.sweeps.executors import TRIES, Event, Job, Settings, work
+
+#: Ray's sockets lie below its folder, and their paths may not be longer than about 100 letters.
+LONGEST_FOLDER = 20
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """Tasks on a Ray cluster; their parts come back as bytes, so no common disk is needed.
+
+    A batch whose node is lost begins anew on another one, to the same bits: all its randomness is keyed.
+
+    Attributes:
+        address: of a cluster that runs already; None: start one here.
+        workers: batches at a time; None: as many as the cluster has room for.
+    """
+
+    settings: Settings
+    address: str | None = None
+    workers: int | None = None
+
+    def run(self, job: Job) -> None:
+        """See ``Executor.run``."""
+        with contextlib.ExitStack() as stack:
+            ray = self._connect(stack)
+            self._run(ray, job)
+
+    def check(self) -> None:
+        """Refuse what cannot work before anything is written: no Ray, or nobody at the address."""
+        if importlib.util.find_spec("ray") is None:
+            raise InputError("executor `ray` needs the extra `airfl[ray]`; install it or use --executor local")
+        host, _, port = (self.address or "").rpartition(":")
+        if not host or not port.isdigit():  # `auto`, or a name that Ray resolves
+            return
+        try:
+            socket.create_connection((host.rpartition("/")[2], int(port)), timeout=5.0).close()
+        except OSError as error:
+            raise InputError(f"no Ray cluster answers at `{self.address}`: {error}") from None
+
+    def _connect(self, stack: contextlib.ExitStack) -> Any:
+        """Ray, connected; a cluster that is started here is stopped with the stack, and its files go with it."""
+        import ray
+
+        if ray.is_initialized():
+            return ray
+        own = {}
+        if self.address is None and len(tempfile.gettempdir()) <= LONGEST_FOLDER:
+            own["_temp_dir"] = tempfile.mkdtemp(prefix="airfl-ray-")
+            stack.callback(shutil.rmtree, own["_temp_dir"], ignore_errors=True)
+        try:
+            ray.init(address=self.address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(f"no Ray cluster answers at `{self.address}`: {reason}") from None
+        stack.callback(ray.shutdown)
+        return ray
+
+    def _run(self, ray: Any, job: Job) -> None:
+        from ray.util.queue import Queue
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        events = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        gpus = 1 if self.settings.device == "cuda" else 0
+        remote = ray.remote(num_cpus=job.plan.threads, num_gpus=gpus, max_retries=TRIES - 1)(_remote_batch)
+        shared = ray.put(job.plan)
+        waiting = list(job.batches)
+        at_work: dict[Any, Batch] = {}
+        while waiting or at_work:
+            if job.stop():  # finished parts are here; what is under way goes on from its node's checkpoint, or anew
+                for task in at_work:
+                    ray.cancel(task, force=True)
+                return
+            while waiting and len(at_work) < self._room(ray, job.plan):
+                batch = waiting.pop(0)
+                at_work[remote.remote(shared, batch, self.settings, events)] = batch
+            ready, _ = ray.wait(list(at_work), num_returns=1, timeout=0.3)
+            for event in events.get_nowait_batch(events.size()):
+                job.say(event)
+            for task in ready:
+                batch = at_work.pop(task)
+                job.say(self._collect(ray, task, batch, job.folder))
+
+    def _room(self, ray: Any, plan: Plan) -> int:
+        """Batches at a time: nodes come and go, so it is asked again and again."""
+        return self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // plan.threads)
+
+    def _collect(self, ray: Any, task: Any, batch: Batch, folder: Folder) -> Event:
+        try:
+            part, receipt, message = ray.get(task)
+            if part is None:
+                return Event(batch.name, "failed", message=message)
+            folder.part(batch).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(folder.part(batch), part)
+            write_text(folder.receipt(batch), receipt)
+        except Exception as error:  # one batch must not take the others along
+            return Event(batch.name, "failed", message=f"{type(error).__name__}: {error}")
+        return Event(batch.name, "done")
+
+
+def _remote_batch(plan: Plan, batch: Batch, settings: Settings, events: Any) -> tuple[bytes | None, str | None, str]:
+    """Run on a node: checkpoints stay in its own temporary folder, where a retry on the same node finds them.
+
+    The folder goes when the batch is over, done or failed; what a kill leaves is for the retry.
+    """
+    import ray
+    import torch
+
+    torch.set_num_threads(plan.threads)
+    mark = hashlib.sha256(json.dumps(plan.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
+    node = ray.get_runtime_context().get_node_id()[:12]
+    folder = Folder(Path(tempfile.gettempdir()) / f"airfl-{mark}-{node}" / batch.name)
+    last = Event(batch.name, "begin")
+
+    def say(event: Event) -> None:
+        nonlocal last
+        last = event
+        if event.kind in ("begin", "round"):  # the outcome comes with the result
+            events.put(event)
+
+    work(plan, batch, folder, settings, say, lambda: False)
+    try:
+        if last.kind != "done":
+            return None, None, last.message
+        return folder.part(batch).read_bytes(), folder.receipt(batch).read_text(encoding="utf-8"), ""
+    finally:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others are at work beside it
+            folder.path.parent.rmdir()

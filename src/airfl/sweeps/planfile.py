@@ -1,0 +1,145 @@
+"""plan.json of a study's folder: what was planned and with which code, checked before anybody builds on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from airfl.config import from_mapping
+from airfl.errors import InputError
+from airfl.imports import source_digest
+from airfl.runs.lock import LOCK
+from airfl.runs.sameness import code_identity, require_same_code
+from airfl.runs.store import write_text
+from airfl.study import Plan, Study, make_plan, make_study
+from airfl.sweeps.batch import Folder
+
+PLAN_FORMAT = "airfl-study/2"
+
+
+def open_folder(
+    study: Study, text: str, out: str | Path, *, resume: bool, threads: int, anyway: bool = False
+) -> tuple[Plan, Folder]:
+    """Plan a study into a folder, or find the plan that is there; any other content is refused.
+
+    Args:
+        anyway: go on also with other code than the study was begun with; its receipts will say so.
+    """
+    folder = Folder(Path(out))
+    file = folder.path / "plan.json"
+    if file.exists():
+        if not resume:
+            raise InputError(f"`{out}` holds a study already; add --resume to go on with it, or name another folder")
+        return _go_on(study, text, folder, _read(file), anyway), folder
+    plan = make_plan(study, threads)
+    plan.require_room()
+    try:
+        if folder.path.is_dir() and any(item.name not in (LOCK, ".lock") for item in folder.path.iterdir()):
+            raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_text(folder.path / "study.toml", text)
+        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code_of(plan), "text": _digest(text)}
+        write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
+    except OSError as error:
+        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+    return plan, folder
+
+
+def find_plan(out: str | Path) -> tuple[Plan, Folder]:
+    """The plan of a study folder, to read results with: whatever version wrote it, wherever its base has gone since."""
+    folder = Folder(Path(out))
+    stored = _read(folder.path / "plan.json")
+    base = from_mapping(stored["base"]) if "checksum" in stored else None
+    plan = make_plan(make_study(stored["study"]), stored["threads"], base)
+    now = plan.fingerprint()
+    _require_same({**_planned(stored), "version": ""}, {**now, "version": ""}, out)
+    try:
+        text = (folder.path / "study.toml").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        text = None
+    if "text" in stored and (text is None or _digest(text) != stored["text"]):
+        raise InputError(
+            f"`{folder.path / 'study.toml'}` is {'not there' if text is None else 'not what was planned'}; bring it "
+            f"back with: airfl sweep STUDY --out {out} --resume"
+        )
+    return plan, folder
+
+
+def _go_on(study: Study, text: str, folder: Folder, stored: dict[str, Any], anyway: bool) -> Plan:
+    """The plan of a study that was begun before, by the same code; study.toml is brought back where it was lost."""
+    out = folder.path
+    plan = make_plan(study, stored["threads"])
+    plan.require_room()
+    _require_same(_planned(stored), plan.fingerprint(), out)
+    now, before = _code_of(plan), stored.get("code")
+    require_same_code(before, out, anyway=anyway, now=now)
+    file = out / "study.toml"
+    try:
+        if "text" in stored and stored["text"] == _digest(text) and not _holds(file, text):
+            write_text(file, text)
+    except OSError as error:
+        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+    return plan if before in (None, now) else dataclasses.replace(plan, begun_with=before)
+
+
+def _holds(file: Path, text: str) -> bool:
+    try:
+        return file.read_bytes() == text.encode()
+    except FileNotFoundError:
+        return False
+
+
+def _planned(stored: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in stored.items() if key not in ("code", "text", "checksum")}
+
+
+def _code_of(plan: Plan) -> dict[str, str]:
+    """This package, PyTorch, and the files of callables that configurations name."""
+    return {**code_identity(), **{path: source_digest(path) or "not found" for path in plan.imports}}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A plan as it was written; one without a checksum is an older version's."""
+    try:
+        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(stored, dict):
+            raise ValueError("it is no JSON object")
+    except FileNotFoundError as error:
+        raise InputError(f"`{file.parent}` holds no study: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"`{file.parent}` holds no study: plan.json cannot be read: {error}") from None
+    if stored.get("format") != PLAN_FORMAT:
+        raise InputError(
+            f"`{file}` is not a plan of this version; expected format `{PLAN_FORMAT}`: begin the study in a new folder"
+        )
+    rest = {key: value for key, value in stored.items() if key != "checksum"}
+    kinds = {"study": dict, "base": dict, "threads": int, "version": str, "points": str}
+    whole = all(isinstance(stored.get(key), kind) for key, kind in kinds.items())
+    if not whole or ("checksum" in stored and stored["checksum"] != _checksum(rest)):
+        raise InputError(f"`{file}` is damaged; bring it back from a copy, or begin the study in a new folder")
+    del stored["format"]
+    return stored
+
+
+def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) -> None:
+    """Refuse to go on with another study or version, and show where they differ."""
+    if stored == json.loads(json.dumps(now)):
+        return
+    before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (stored, now))
+    lines = [line for line in difflib.unified_diff(before, after, "folder", "now", n=0, lineterm="") if line[0] in "+-"]
+    raise InputError(
+        f"`{out}` was made by another study or version; name another folder, or go back to that one; the difference: "
+        + "; ".join(lines[2:12])
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return _digest(json.dumps(content, sort_keys=True))

@@ -1,0 +1,348 @@
+"""A study as a folder: planned once, worked off batch by batch, resumed after anything, compacted at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from scipy import stats
+
+from airfl.errors import InputError
+from airfl.runs.lock import LOCK, is_locked, locked
+from airfl.runs.manifest import sweep_up
+from airfl.runs.result import finite_or_none
+from airfl.runs.store import write_atomically, write_csv, write_text
+from airfl.runs.tracking import Tracker
+from airfl.study import Batch, Plan, Study
+from airfl.sweeps.batch import Folder, part_schema
+from airfl.sweeps.executors import Event, Executor, Job
+from airfl.sweeps.planfile import find_plan, open_folder
+from airfl.sweeps.tracking import track
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a batch at work has got, and when that was said."""
+
+    heard: float
+    rounds: int = 0
+    total: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of its rounds, those that are done."""
+        return self.rounds / self.total if self.total else 0.0
+
+
+@dataclass
+class Standing:
+    """How far a study has got, in cells."""
+
+    plan: Plan
+    done: int = 0
+    failed: int = 0
+    running: dict[str, Progress] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that ``airfl sweep --json`` and ``airfl status --json`` print."""
+        return {
+            "cells": self.plan.num_cells,
+            "done": self.done,
+            "failed": self.failed,
+            "running": sum(self.plan.cells_of(batch) for batch in self.at_work()),
+            "seconds_left": self.seconds_left,
+            "messages": self.messages[:20],
+        }
+
+    def at_work(self) -> list[Batch]:
+        """Batches that somebody works on."""
+        return [batch for batch in self.plan.batches if batch.name in self.running]
+
+    @property
+    def cells_over(self) -> float:
+        """Cells that are done or failed, and the share of those at work that is done."""
+        partly = sum(self.plan.cells_of(batch) * self.running[batch.name].share for batch in self.at_work())
+        return self.done + self.failed + partly
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace of the finished batches, with as many at work as now; None before the first is finished."""
+        if not self.seconds:
+            return None
+        pace = self.seconds / (self.done + self.failed)
+        return round(pace * (self.plan.num_cells - self.cells_over) / max(1, len(self.running)), 1)
+
+    def settle(self, receipt: dict[str, Any]) -> None:
+        """Count a finished batch: a cell that diverged or was refused is a failed one."""
+        good = sum(cell["status"] == "done" for cell in receipt["cells"])
+        self.done += good
+        self.failed += len(receipt["cells"]) - good
+        self.seconds += receipt["seconds"]
+        self.messages += sorted({cell["message"] for cell in receipt["cells"] if cell["status"] != "done"})
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks to save and stop; a second one stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def sweep(
+    plan: Plan,
+    folder: Folder,
+    executor: Executor,
+    heard: Callable[[Event | None, Standing], None] | None = None,
+    trackers: Sequence[Tracker] = (),
+) -> tuple[Standing, bool]:
+    """Work off what is left of a study; returns where it stands, and whether it was interrupted.
+
+    Args:
+        heard: hears every event and where the study stands then; at first without an event.
+        trackers: hear the records of every cell that is finished.
+    """
+    standing = Standing(plan)
+    waiting: list[Batch] = []
+    _sweep_up(plan, folder)
+    for batch in plan.batches:
+        receipt = folder.finished(batch)
+        if receipt is None:
+            waiting.append(batch)
+        else:
+            standing.settle(receipt)
+            track(plan, batch, folder, trackers)
+    by_name = {batch.name: batch for batch in plan.batches}
+
+    def say(event: Event) -> None:
+        batch = by_name[event.batch]
+        if event.kind in ("begin", "round"):
+            standing.running[batch.name] = Progress(time.time(), event.rounds, event.total)
+            _pulse(folder, batch, event)
+        else:
+            standing.running.pop(batch.name, None)
+            folder.pulse(batch).unlink(missing_ok=True)
+        if event.kind == "done":
+            receipt = folder.finished(batch)
+            if receipt is not None:
+                standing.settle(receipt)
+                track(plan, batch, folder, trackers)
+        if event.kind == "failed":
+            standing.failed += plan.cells_of(batch)
+            standing.messages.append(f"{batch.name}: {event.message}")
+        if heard:
+            heard(event, standing)
+
+    if heard:
+        heard(None, standing)
+    with stop_on_interrupt() as stop:
+        try:
+            executor.run(Job(plan, waiting, folder, say, stop))
+        except InputError:
+            _leave_nothing(folder)
+            raise
+        interrupted = stop()
+    compact(plan, folder)
+    return standing, interrupted
+
+
+def start_or_resume(
+    study: Study,
+    text: str,
+    out: str | Path,
+    executor: Executor,
+    heard: Callable[[Event | None, Standing], None] | None = None,
+    *,
+    threads: int = 1,
+    anyway: bool = False,
+) -> tuple[Plan, Folder, Standing, bool]:
+    """Run a study in a folder, or what is left of it there; also returns whether it was interrupted."""
+    with locked(out):
+        resume = (Path(out) / "plan.json").exists()
+        plan, folder = open_folder(study, text, out, resume=resume, threads=threads, anyway=anyway)
+        return plan, folder, *sweep(plan, folder, executor, heard)
+
+
+def _leave_nothing(folder: Folder) -> None:
+    """Take back the plan of a study that was refused before its first batch; what holds work stays."""
+    if {item.name for item in folder.path.iterdir()} <= {"plan.json", "study.toml", LOCK}:
+        for name in ("plan.json", "study.toml"):
+            (folder.path / name).unlink(missing_ok=True)
+
+
+def _sweep_up(plan: Plan, folder: Folder) -> None:
+    """Signs of life and half-written files of a sweep that was killed."""
+    for batch in plan.batches:
+        folder.pulse(batch).unlink(missing_ok=True)
+    for place in (folder.path, folder.path / "parts"):
+        sweep_up(place)
+
+
+def standing_of(out: str | Path) -> Standing:
+    """Where a study stands, from its folder alone."""
+    plan, folder = find_plan(out)
+    standing = Standing(plan)
+    at_work, receipts = is_locked(folder.path), sound_receipts(plan, folder)
+    for batch in plan.batches:
+        if batch.name in receipts:
+            standing.settle(receipts[batch.name])
+        elif at_work and (progress := _read_pulse(folder, batch)) is not None:
+            standing.running[batch.name] = progress
+    return standing
+
+
+def receipts_of(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
+    """The receipts that are there, in the plan's order; one that is damaged is refused."""
+    return list(sound_receipts(plan, folder).values())
+
+
+def sound_receipts(plan: Plan, folder: Folder) -> dict[str, dict[str, Any]]:
+    """Receipts of the finished batches by name, checked as ``--resume`` checks them; nothing is touched.
+
+    A part without a receipt is what a kill leaves behind, or what a sweep at work has just written. When nobody is at
+    work, and when fewer batches are there than were counted at the end of the last sitting, something was lost.
+    """
+    found, problems, at_work = {}, [], is_locked(folder.path)
+    for batch in plan.batches:
+        receipt, problem = folder.look(batch)
+        if receipt is not None:
+            found[batch.name] = receipt
+        elif problem and (folder.receipt(batch).exists() or not at_work):
+            problems.append(problem)
+    lost = _counted(folder) - len(found) - len(problems)
+    if lost > 0 and not at_work:
+        problems.append(f"{lost} finished batch{'es are' if lost > 1 else ' is'} not there any more")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InputError(
+            f"`{folder.path}` is not complete: {problems[0]}{more}; do it again with: "
+            f"airfl sweep STUDY --out {folder.path} --resume"
+        )
+    return found
+
+
+def _counted(folder: Folder) -> int:
+    """Finished batches when the last sitting ended, as far as its notes can be read."""
+    try:
+        return int(json.loads((folder.path / "provenance.json").read_text(encoding="utf-8"))["batches"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0
+
+
+def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
+    """A file says that a batch is at work; without room for it, nobody will know."""
+    try:
+        folder.pulse(batch).parent.mkdir(exist_ok=True)
+        folder.pulse(batch).write_text(json.dumps({"rounds": event.rounds, "total": event.total}))
+    except OSError:
+        return
+
+
+def _read_pulse(folder: Folder, batch: Batch) -> Progress | None:
+    try:
+        content = json.loads(folder.pulse(batch).read_text(encoding="utf-8"))
+        return Progress(folder.pulse(batch).stat().st_mtime, content["rounds"], content["total"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):  # caught in the middle of a write
+        return Progress(time.time())
+
+
+def compact(plan: Plan, folder: Folder) -> None:
+    """Join the sound parts into results.parquet, part by part, and summarise them."""
+    parts = [folder.part(batch) for batch in plan.batches if folder.finished(batch) is not None]
+    if not parts:
+        return
+
+    def write(path: str) -> None:
+        with pq.ParquetWriter(path, part_schema(plan), write_page_checksum=True) as writer:
+            for part in parts:
+                writer.write_table(pq.read_table(part, page_checksum_verification=True))
+
+    write_atomically(folder.path / "results.parquet", write)
+    write_text(folder.path / "provenance.json", json.dumps(_provenance(plan, folder), indent=1) + "\n")
+    rows = summarise(plan, folder)
+    write_csv(folder.path / "summary.csv", rows)
+
+
+def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
+    """What the results were computed with: versions, devices, seed, wall time, and a fingerprint of every point."""
+    receipts = receipts_of(plan, folder)
+    made = [receipt["provenance"] for receipt in receipts]
+    kept = ("airfl", "source", "torch", "device", "precision")
+    shared = {key: sorted({str(entry[key]) for entry in made if key in entry}) for key in kept}
+    return {
+        "study": plan.study.name,
+        **shared,
+        "seed": plan.base.system.seed,
+        "seconds": round(sum(receipt["seconds"] for receipt in receipts), 3),
+        "batches": len(receipts),
+        "finished": max(entry["finished"] for entry in made),
+        "config_sha256": {
+            key: value for receipt in receipts for key, value in receipt.get("config_sha256", {}).items()
+        },
+    }
+
+
+def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
+    """One row per configuration and scheme: the final accuracy over trials, with percentiles and a 95 % interval."""
+    final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
+    failed: dict[tuple[int, str], int] = {}
+    receipts = sound_receipts(plan, folder)
+    for batch in plan.batches:
+        receipt = receipts.get(batch.name)
+        if receipt is None:
+            continue
+        last: dict[tuple[int, str, int], tuple[float, float, float]] = {}
+        columns = ["point", "scheme", "trial", "accuracy", "loss", "epsilon"]
+        for row in pq.read_table(folder.part(batch), columns=columns).to_pylist():
+            last[row["point"], row["scheme"], row["trial"]] = (row["accuracy"], row["loss"], row["epsilon"])
+        for cell in receipt["cells"]:
+            key = (cell["point"], cell["scheme"])
+            if cell["status"] == "done":
+                final.setdefault(key, []).append(last[cell["point"], cell["scheme"], cell["trial"]])
+            else:
+                failed[key] = failed.get(key, 0) + 1
+    rows = []
+    for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes(key[0]).index(key[1]))):
+        values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
+        rows.append({**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme})
+        rows[-1] |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
+    return rows
+
+
+def _statistics(values: np.ndarray) -> dict[str, float | None]:
+    if not len(values):
+        return dict.fromkeys(_statistics(np.zeros((1, 3))))
+    accuracy = values[:, 0]
+    mean, std = float(accuracy.mean()), float(accuracy.std(ddof=1)) if len(accuracy) > 1 else 0.0
+    half = float(stats.t.ppf(0.975, len(accuracy) - 1)) * std / len(accuracy) ** 0.5 if len(accuracy) > 1 else 0.0
+    return {
+        "accuracy_mean": mean,
+        "accuracy_std": std,
+        **{f"accuracy_p{p}": float(np.percentile(accuracy, p)) for p in (10, 50, 90)},
+        "accuracy_low": max(0.0, mean - half),
+        "accuracy_high": min(1.0, mean + half),
+        "loss_mean": float(values[:, 1].mean()),
+        "epsilon_max": finite_or_none(float(values[:, 2].max())),
+    }
