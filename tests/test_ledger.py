@@ -120,7 +120,7 @@ def test_ledgers_that_share_events_do_not_share_a_fate():
     assert (len(first.events), len(one.events), len(other.events)) == (1, 3, 2)
     assert first == Ledger((rows[0],))
     assert one == Ledger(rows[:3])
-    assert one.events[-1] is rows[2]
+    assert one.events[-1] == rows[2]
     assert other.events[1].noise_var == 9.0
     for book, mu2 in ((first, 1 / 4), (one, 3 / 4), (other, 1 / 4 + 1 / 9), (first, 1 / 4)):
         assert make_accountant("gaussian", book, "add-remove").mu ** 2 == pytest.approx(mu2)
