@@ -2,12 +2,25 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airfl.privacy import BudgetError, Domain, Ledger, PrivacyError, RoundEvent, Sampling, release, what_if_ledger
+from airfl.privacy import (
+    ACCOUNTANTS,
+    BudgetError,
+    Domain,
+    Ledger,
+    PrivacyError,
+    RoundEvent,
+    Sampling,
+    make_accountant,
+    release,
+    what_if_ledger,
+)
 
 positive = st.floats(1e-12, 1e12)
 events = st.builds(
@@ -96,3 +109,48 @@ def test_release_refuses_what_exceeds_the_budget():
         release(ledger, "gaussian", "add-remove", spent * (1 - 1e-12), 1e-5)
     with pytest.raises(BudgetError):
         release(what_if_ledger(1.0, 0.0, 1), "gaussian", "add-remove", 1e9, 1e-5)
+
+
+def test_ledgers_that_share_events_do_not_share_a_fate():
+    """Longer ledgers share a list with shorter ones: each keeps its own story, and what it has added up."""
+    rows = what_if_ledger(1.0, 4.0, 6).events
+    first = Ledger((rows[0],))
+    one = first.append(rows[1]).append(rows[2])
+    other = first.append(replace(rows[1], noise_var=9.0))
+    assert (len(first.events), len(one.events), len(other.events)) == (1, 3, 2)
+    assert first == Ledger((rows[0],))
+    assert one == Ledger(rows[:3])
+    assert one.events[-1] == rows[2]
+    assert other.events[1].noise_var == 9.0
+    for book, mu2 in ((first, 1 / 4), (one, 3 / 4), (other, 1 / 4 + 1 / 9), (first, 1 / 4)):
+        assert make_accountant("gaussian", book, "add-remove").mu ** 2 == pytest.approx(mu2)
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_repeated_rounds_are_those_of_a_long_ledger():
+    whole = what_if_ledger(1.0, 4.0, 50)
+    spelled = Ledger(tuple(replace(whole.events[0], round=t) for t in range(50)))
+    assert whole == spelled
+    assert Ledger.from_json(whole.to_json()) == spelled
+    assert pickle.loads(pickle.dumps(whole)) == spelled
+    more = replace(whole.events[0], round=50)
+    assert whole.append(more) == spelled.append(more)
+    assert whole.events[3:5] == spelled.events[3:5]
+
+
+@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=20), st.sampled_from(["add-remove", "replace"]))
+def test_asking_after_every_round_gives_the_bits_of_asking_once(variances, neighbours):
+    """Sums go on from where they were; they are rounded once, in whatever portions they are added up."""
+    norms = [(v**0.25, 1.0, 0.0) for v in variances]
+    rows = [
+        RoundEvent(t, 0.7, 1.1, v, "channel", 0.3, max(heard), Sampling("all", 3, 3), 0.1, device_norms=heard,
+                   gradient_var=0.2)
+        for t, (v, heard) in enumerate(zip(variances, norms, strict=True))
+    ]  # fmt: skip
+    book = Ledger()
+    for event in rows:
+        book = book.append(event)
+        for name, kind in ACCOUNTANTS.items():
+            for observer in kind.observers:
+                grown = make_accountant(name, book, neighbours, observer).epsilon(1e-5)
+                assert grown == make_accountant(name, Ledger(tuple(book.events)), neighbours, observer).epsilon(1e-5)

@@ -313,3 +313,25 @@ def test_a_looser_bound_comes_with_a_word():
     assert "Rényi" in answer["note"]
     assert answer["epsilon"] <= make_accountant("gaussian", far_out.ledger(), "replace").epsilon(1e-5)
     assert "note" not in compare([WhatIf(1.0, 25.0, 50, 0.1, poisson=True).ledger()], 1e-5, None, None)["sampled"]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize(
+    ("rate", "noise_var", "rounds"), [(0.1, 1.0, 30), (0.01, 0.5, 200), (1e-3, 0.3, 50), (0.5, 9, 5)]
+)
+def test_closed_forms_lie_above_privacy_loss_distributions(rate, noise_var, rounds, neighbours):
+    from airfl.privacy import renyi
+
+    ledger = Ledger.repeated(book([noise_var], "poisson", rate).events[0], rounds)
+    tight = make_accountant("sampled", ledger, neighbours)
+    for delta in (1e-3, 1e-6, 1e-9):
+        assert renyi.epsilon_of(groups_of(ledger, neighbours), neighbours, delta) >= tight.epsilon(delta) * (1 - 1e-6)
+    assert renyi.delta_of(groups_of(ledger, neighbours), neighbours, 1.0) >= tight.delta(1.0) * (1 - 1e-6)
+
+
+def test_credit_at_a_smaller_delta_than_distributions_resolve():
+    ledger = book([1.0] * 30, "poisson", 0.01)
+    for neighbours in ("add-remove", "replace"):
+        spent = [make_accountant("sampled", ledger, neighbours).epsilon(delta) for delta in (1e-11, 1e-13, 1e-20)]
+        assert spent == sorted(spent)
+        assert spent[-1] <= make_accountant("gaussian", ledger, neighbours).epsilon(1e-20)

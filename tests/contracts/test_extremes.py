@@ -139,10 +139,11 @@ def test_published_formulas_of_every_size(book, delta, neighbours):
     clip=st.floats(0.1, 10),
     variances=st.lists(st.floats(0.1, 100), min_size=1, max_size=4),
     diameter=st.floats(1e-3, 10),
-    units=st.integers(-480, 480),
+    units=st.integers(-1070, 480),
     size=st.integers(-537, 248),
 )
-@example(clip=1.0, variances=[1.0, 2.0], diameter=0.01, units=-537, size=-537)
+@example(clip=1.0, variances=[1.0, 2.0], diameter=0.01, units=-1025, size=-530)
+@example(clip=1.3, variances=[1.0, 2.0], diameter=0.01, units=-1001, size=-505)
 @example(clip=1.0, variances=[1.0, 2.0], diameter=0.01, units=-480, size=240)
 def test_a_hidden_state_has_no_units(clip, variances, diameter, units, size):
     """Models in other units (D, η, 1/L and the factor), sums in other units (c, √v and the factor): never a smaller ε.

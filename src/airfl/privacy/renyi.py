@@ -63,8 +63,8 @@ def _one_round(group: Group, neighbours: Neighbours, order: int) -> float:
         # Without replacement a round without the device has another in its place: twice as far for add-remove.
         apart = 4.0 * half if group.law == "without-replacement" and neighbours == "add-remove" else half
         logs = [math.log(rate) + float(_log_expm1(half * order * (order - 1))), _ternary(rate, apart, order)]
-    # log(1 + e^x), a hair up for the rounding of the logarithms.
-    sampled = min(float(np.logaddexp(0.0, log * (1.0 + math.copysign(1e-13, log)))) for log in logs) / (order - 1)
+    # log(1 + e^x), a hair up: logarithms of binomials of order 1,024 err by 1e-12.
+    sampled = min(float(np.logaddexp(0.0, log + 1e-11)) for log in logs) / (order - 1)
     return min(plain, sampled)
 
 
