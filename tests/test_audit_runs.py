@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from airfl import analysis
-from airfl.air import EquivalentUplink
-from airfl.devices import updates
+from airfl.air import EquivalentUplink, SignalUplink
+from airfl.air.equivalent import EquivalentReceiver
+from airfl.analysis.audit import canaries, worlds
+from airfl.devices import UpdateBlock, build_model, updates
 from airfl.engines import cpu_span
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
@@ -67,6 +70,8 @@ def test_the_lower_bound_lies_below_every_valid_upper_bound(tiny, number, varian
             assert audit.bound.epsilon_lower <= upper, name
     assert audit.gaussian.epsilon_lower <= audit.epsilon_upper["gaussian"]
     assert not audit.summary["refuted_proofs"]
+    assert not audit.failed
+    assert len(audit.checks) > 20
     assert len(VARIANTS) == 20
 
 
@@ -120,6 +125,127 @@ def test_norms_of_updates_that_are_never_written_out_are_audited_too(tiny, monke
     audit = analysis.audit_run(config, "airfl-dp", 300)
     assert planted
     assert bool(audit.summary["refuted_proofs"]) == (factor < 1.0)
+
+
+class TwiceTrained:
+    """An engine that hands on one slot's updates twice."""
+
+    def __init__(self, engine, slot):
+        self.engine, self.slot = engine, slot
+
+    def train(self, *arguments):
+        for block in self.engine.train(*arguments):
+            yield block
+            mine = block.slot == self.slot
+            yield UpdateBlock(block.trial[mine], block.slot[mine], block.trained[mine], block.losses[mine])
+
+
+@pytest.mark.parametrize("slot", [0, 3])
+def test_a_device_that_is_trained_twice_is_seen(tiny, slot):
+    """Before the uplink, so that only a round that is trained shows it."""
+
+    def opener(*arguments):
+        made = worlds.repeated(*arguments)
+        return dataclasses.replace(made, engine=TwiceTrained(made.engine, slot))
+
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 30, opener=opener)
+    assert [check.name for check in audit.failed] == ["contribution in training"]
+    assert f"device {slot} moved the model by 2" in audit.findings[0]
+
+
+def test_canaries_are_of_many_kinds_and_any_device(tiny):
+    config = config_of(tiny, "all", "airfl-dp", "add-remove")
+    spec = build_model("softmax", (1, 8, 8), 10)
+    quiet = np.eye(spec.dim)[5]
+    drawn = canaries.draw_canaries(config, spec, quiet, 600)
+    kinds = dict(zip(drawn.names, drawn.directions.numpy(), strict=True))
+    assert list(kinds) == [
+        "any direction",
+        "one round",
+        "least noise seen",
+        "smallest layer",
+        "one coordinate",
+        "two coordinates",
+    ]
+    assert np.allclose(np.linalg.norm(drawn.directions.numpy(), axis=1), 1.0, atol=1e-6)
+    assert np.count_nonzero(kinds["one coordinate"]) == 1
+    first, second = np.flatnonzero(kinds["two coordinates"])
+    assert second - first == spec.dim // 2
+    assert kinds["two coordinates"].sum() == 0.0
+    assert np.flatnonzero(kinds["smallest layer"]).tolist() == list(range(640, 650))
+    assert np.array_equal(kinds["least noise seen"], quiet)
+    assert set(drawn.devices.tolist()) == set(range(5))
+    single = drawn.kinds == 1
+    assert set(drawn.rounds[single].tolist()) == {0, 1}
+    assert (drawn.rounds[~single] == -1).all()
+    again = canaries.draw_canaries(config, spec, quiet, 600)
+    assert np.array_equal(again.devices, drawn.devices)
+    assert canaries.draw_canaries(config, spec, quiet, 20).names == ("any direction",)
+
+
+def test_one_look_sees_what_the_others_do_not(tiny, monkeypatch):
+    """No noise on the biases: the canary that hides there stands out of the model itself."""
+    honest = EquivalentReceiver._unit_noise
+    monkeypatch.setattr(EquivalentReceiver, "_unit_noise", lambda self, row: no_bias(honest(self, row)))
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 1000)
+    looks = {look["name"]: look["epsilon_lower_gaussian"] for look in audit.summary["looks"]}
+    assert looks["smallest layer"] > audit.epsilon_upper["gaussian"] > looks["any direction"]
+    assert looks["least noise seen"] > audit.epsilon_upper["gaussian"]
+    assert "noise variance by layer" in audit.summary["failed_checks"]
+
+
+def no_bias(noise):
+    noise[-10:] = 0.0
+    return noise
+
+
+def test_the_base_station_is_audited_where_it_is_promised_something(tiny, monkeypatch):
+    config = config_of(tiny, "all", "airfl-an", "add-remove")
+    audit = analysis.audit_run(config, "airfl-an", 600)
+    found = audit.summary["base_station"]
+    assert audit.summary["promised_to"] == found["observer"] == "base-station"
+    assert found["epsilon_upper"]["gaussian"] == pytest.approx(2.0)
+    assert 0.5 * 2.0 < found["epsilon_lower_gaussian"] <= 2.0
+    assert not audit.findings
+    assert any("base station" in line for line in audit.summary["tested"])
+
+    honest = SignalUplink._unit_noise
+    monkeypatch.setattr(
+        SignalUplink,
+        "_unit_noise",
+        lambda self, purpose, *rest: honest(self, purpose, *rest) * (0.2 if purpose == "device-noise" else 1.0),
+    )
+    leaky = analysis.audit_run(config, "airfl-an", 600)
+    assert leaky.summary["base_station"]["refuted"][0] == "gaussian"
+    assert "gaussian" in leaky.summary["refuted_proofs"]
+    assert leaky.view.refuted == []
+
+
+@pytest.mark.parametrize("law", ["poisson", "fixed"])
+def test_the_base_station_with_sampling(tiny, law):
+    relation = "replace" if law == "fixed" else "add-remove"
+    audit = analysis.audit_run(config_of(tiny, law, "airfl-an", relation), "airfl-an", 300)
+    assert not audit.findings
+    assert audit.summary["base_station"]["epsilon_lower_gaussian"] > 0.2
+
+
+def test_what_was_not_tested_is_said(tiny):
+    config = config_of(tiny, "all", "airfl-dp", "add-remove")
+    assert analysis.audit_run(config, "airfl-dp", 200).not_tested == (
+        "the base station, to whom this scheme promises nothing",
+    )
+    alone = analysis.audit_one_run(config_of(tiny, "all", "airfl-an", "add-remove"), "airfl-an", 4)
+    assert "the base station, to whom the scheme promises its ε" in alone.not_tested
+    assert alone.checks
+    assert analysis.audit_linear(1.0, 1000).not_tested == ("any run of airfl",)
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "fedavg-clip"])
+def test_schemes_without_noise(tiny, scheme):
+    audit = analysis.audit_run(config_of(tiny, "all", scheme, "add-remove"), scheme, 40)
+    assert not audit.findings
+    assert "the noise of rounds without any" in audit.not_tested
+    assert any("does not clip" in line for line in audit.not_tested) == (scheme == "fedavg")
 
 
 def test_prior_work_is_refuted_by_measurement(tiny):
@@ -188,11 +314,35 @@ def test_command_line_trains_and_reports(call, tmp_path, tiny):
     assert code == 0
     answer = json.loads(out.splitlines()[-1])
     assert set(answer["epsilon_upper"]) == {n for n, kind in ACCOUNTANTS.items() if "model" in kind.observers}
+    assert answer["failed_checks"] == answer["findings"] == []
+    assert {"name", "p_value", "threshold", "passed"} <= set(answer["checks"][0])
     code, out, _ = call("audit", "small.toml", "--one-run", "--canaries", "4", "--delta", "1e-2")
     assert code == 0
+    assert "Not tested: the base station" in " ".join(out.split())
     code, _, err = call("audit", "small.toml", "--one-run", "--canaries", "400")
     assert code == 2
     assert "canaries" in err
+
+
+def test_a_failed_check_fails_the_command(call, tmp_path, tiny, monkeypatch):
+    """Uniform noise of the right variance: no ε is refuted, and one sentence says what was found."""
+    (tmp_path / "small.toml").write_text(config_of(tiny, "all", "airfl-dp", "add-remove").to_toml())
+    honest = EquivalentReceiver._unit_noise
+    monkeypatch.setattr(
+        EquivalentReceiver,
+        "_unit_noise",
+        lambda self, row: (2.0 * torch.special.ndtr(honest(self, row)) - 1.0) * 3.0**0.5,
+    )
+    code, out, err = call("audit", "small.toml", "--repetitions", "40", "--json")
+    answer = json.loads(out.splitlines()[-1])
+    assert code == 1
+    assert answer["refuted_proofs"] == []
+    assert "law of the noise" in answer["failed_checks"]
+    assert err.strip().splitlines()[-1].startswith("airfl: check `")
+    code, out, _ = call("audit", "small.toml", "--repetitions", "40")
+    assert code == 1
+    assert "Something is wrong" in out
+    assert "Nothing speaks against it" not in out
 
 
 def test_bad_questions(tiny):

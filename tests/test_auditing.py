@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from airfl.privacy.auditing import (
 )
 from airfl.privacy.events import PrivacyError
 from airfl.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from airfl.privacy.looks import Look, best, pooled, read_looks
 
 BOUNDS = [threshold_bound, gaussian_bound]
 
@@ -389,3 +391,37 @@ def test_bounds_are_frozen():
     assert isinstance(found, AuditBound)
     with pytest.raises(AttributeError):
         found.epsilon_lower = 3.0  # type: ignore[misc]
+
+
+# Several looks
+
+
+def look(name: str, mu: float, repetitions: np.ndarray, generator: np.random.Generator, middle: float = 0.0) -> Look:
+    both = worlds(mu, len(repetitions), generator)
+    return Look(name, "model", both[0] + middle, both[1] + middle, repetitions)
+
+
+@pytest.mark.parametrize("reading", BOUNDS)
+def test_several_looks_hold_together(reading):
+    """Six looks at one mechanism: the best of them lies above the truth no more often than stated."""
+    mu, delta, above = 1.0, 1e-2, 0
+    for seed in range(300):
+        generator = np.random.default_rng(seed)
+        looks = [look(str(kind), mu, np.arange(kind, 600, 6), generator) for kind in range(6)]
+        bounds = read_looks([pooled(looks), *looks], reading, delta, 0.9)
+        assert all(bound.confidence == 0.9 for bound in bounds.values())
+        above += best(bounds).epsilon_lower > gaussian_epsilon(delta, mu)
+    assert above <= 300 * 0.1
+
+
+def test_looks_with_other_middles_are_pooled():
+    """Scores of other kinds may lie elsewhere; each is taken around its own middle, from those that do not count."""
+    generator = np.random.default_rng(0)
+    looks = [look(str(kind), 2.0, np.arange(kind, 3000, 3), generator, middle=100.0 * kind) for kind in range(3)]
+    together = pooled(looks)
+    assert np.array_equal(together.which, np.arange(3000))
+    assert gaussian_bound(together.scores_in, together.scores_out, 1e-2).mu_lower > 1.7
+    raw = [np.concatenate([getattr(item, world) for item in looks]) for world in ("scores_in", "scores_out")]
+    assert gaussian_bound(*raw, 1e-2).mu_lower < 1.0
+    shifted = [replace(item, scores_out=np.where(item.which < 1000, item.scores_out, 5.0)) for item in looks]
+    assert np.array_equal(pooled(shifted).scores_in, together.scores_in)

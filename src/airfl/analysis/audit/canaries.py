@@ -17,7 +17,7 @@ from airfl.privacy.looks import Look
 from airfl.randomness import stream
 from airfl.simulate import State
 
-#: Repetitions that a kind of canary needs to have a look of its own.
+#: Repetitions that a kind of canary needs, but for the first, to have a look of its own.
 FEWEST = 30
 
 
@@ -100,9 +100,11 @@ def draw_canaries(config: Config, spec: ModelSpec, quietest: np.ndarray | None, 
         quietest: a direction along which little noise was seen in draws that the trainings do not use.
     """
     kinds = _directions(config.system.seed, spec, quietest)
-    names = list(kinds)[: max(1, min(len(kinds), repetitions // FEWEST))]
+    names = list(kinds)[: 1 + repetitions // (2 * FEWEST)]
     generator = stream(config.system.seed, "canaries", 3)
-    which = np.arange(repetitions) % len(names)
+    # Every second one is of the plainest kind, along which training itself pulls least; the others take turns.
+    turn = np.arange(repetitions)
+    which = np.where(turn % 2 == 0, 0, 1 + turn // 2 % max(1, len(names) - 1)) if len(names) > 1 else 0 * turn
     devices = generator.integers(config.system.num_devices, size=repetitions)
     rounds = generator.integers(config.system.rounds, size=repetitions)
     single = np.array([name == "one round" for name in names])
