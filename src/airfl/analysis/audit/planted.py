@@ -55,6 +55,7 @@ def little_config(seed: int, sampled: bool) -> Config:
             "system": {**system, **({"participation": 0.5, "sampling": "poisson"} if sampled else {})},
             "learning": {
                 "dataset": f"{__name__}:little_data",
+                "num_classes": 10,
                 "model": "softmax",
                 "local_steps": 1,
                 "batch_size": 4,
