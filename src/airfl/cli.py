@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ def _exit_code(error: Exception) -> int | None:
         return EXIT_BAD_INPUT
     if isinstance(error, BudgetError):
         return EXIT_BUDGET
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return EXIT_BAD_INPUT
     # A full disk, or a folder where a file is to be written: the message names it.
     return EXIT_FAILED if isinstance(error, DivergedError | OSError) else None
 
@@ -100,7 +103,7 @@ def run(
     }
     overrides.update({key: value for key, value in flags.items() if value is not None})
     config = configuration.read(source, overrides)
-    _name_imports(config.learning.imports, no_imports)
+    _name_imports(config.imports, no_imports)
     folder = runs.prepare_folder(out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}", force)
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
@@ -271,7 +274,7 @@ def audit(
     else:
         overrides = dict(configuration.parse_override(text) for text in settings or [])
         config = configuration.read(source or "", overrides)
-        _name_imports(config.learning.imports, no_imports)
+        _name_imports(config.imports, no_imports)
         names = [name for name in config.scheme.names if SCHEMES[name].keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions

@@ -30,6 +30,8 @@ AccountantName = Literal["auto", "gaussian", "sampled", "convergent", "paper", "
 #: Schemes without a radio link, and those that ask for a privacy budget.
 IDEAL_SCHEMES = ("fedavg", "fedavg-clip")
 BUDGET_SCHEMES = ("airfl-dp", "airfl-dp-online", "airfl-an", "liu2020", "koda2020")
+#: Strings that name files; a colon in any other one makes it ``package.module:callable``.
+FILE_KEYS = ("data_dir", "trace_file")
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
 NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
@@ -143,11 +145,6 @@ class Learning(Section):
     def plain_server(self) -> bool:
         """Whether the server only steps, and releases the last model: what bounds with a hidden state count on."""
         return self.server_momentum == self.model_average == 0.0 and self.server_schedule == "constant"
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """User code that this names, ``package.module:callable``; it is executed when the run is opened."""
-        return tuple(name for name in (self.dataset, self.features, self.model) if ":" in name)
 
     def clip_norm_for(self, dim: int) -> float:
         """Return c for a model with ``dim`` parameters."""
@@ -318,6 +315,19 @@ class Config(Section):
         if self.privacy.neighbours == "auto":
             return "add-remove" if self.system.everyone or self.system.is_poisson else "replace"
         return self.privacy.neighbours
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """User code that this names, ``package.module:callable``; it is executed when the run is opened."""
+        named = [
+            value
+            for section in self.to_mapping().values()
+            if isinstance(section, dict)
+            for key, item in section.items()
+            if key not in FILE_KEYS
+            for value in (item if isinstance(item, list) else [item])
+        ]
+        return tuple(dict.fromkeys(value for value in named if isinstance(value, str) and ":" in value))
 
     def replace(self, overrides: Mapping[str, Any] | None = None, /, **sections: Mapping[str, Any] | str) -> Config:
         """Return a copy with keys changed: ``replace({"system.rounds": 3})`` or ``replace(system={"rounds": 3})``.

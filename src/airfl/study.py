@@ -245,7 +245,7 @@ def make_plan(study: Study, threads: int = 1, base: Config | None = None) -> Pla
         alike = (config.system, training, config.engine, config.scheme.selection, config.scheme.selection_keep)
         groups.setdefault(repr(alike), []).append(number)
         first.setdefault(repr(alike), config)
-        imports |= dict.fromkeys(config.learning.imports)
+        imports |= dict.fromkeys(config.imports)
     batches: list[Batch] = []
     needs: list[Need] = []
     for key, numbers in groups.items():
