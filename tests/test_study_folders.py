@@ -83,8 +83,7 @@ def test_an_edited_file_of_the_package_is_other_code(call, copy, monkeypatch):
 
 def test_edited_code_of_the_user_is_other_code(call, tmp_path):
     module = tmp_path / "own_nets.py"
-    net = "from torch import nn\ndef net(shape, classes):\n    return "
-    net += "nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    net = "from torch import nn\ndef net(shape, n):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, n))\n"
     module.write_text(net)
     study = {**STUDY, "set": {**STUDY["set"], "learning.model": "own_nets:net", "system.rounds": 1}, "grid": {}}
     (tmp_path / "s.toml").write_text(tomli_w.dumps(study))

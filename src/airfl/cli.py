@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -62,6 +63,8 @@ def _exit_code(error: Exception) -> int | None:
         return EXIT_BAD_INPUT
     if isinstance(error, BudgetError):
         return EXIT_BUDGET
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return EXIT_BAD_INPUT
     # A full disk, or a folder where a file is to be written: the message names it.
     return EXIT_FAILED if isinstance(error, DivergedError | OSError) else None
 

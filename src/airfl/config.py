@@ -29,13 +29,14 @@ from airfl.catalogue import (
     Needs,
     ParticipationName,
     SchemeName,
-    is_import_path,
     nearest,
 )
 from airfl.errors import InputError
 from airfl.imports import look_beside
 from airfl.toml import parse_toml
 
+#: Strings that name files; a colon in any other one makes it ``package.module:callable``.
+FILE_KEYS = ("data_dir", "trace_file")
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
 NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
@@ -349,14 +350,16 @@ class Config(Section):
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Code of others that this names, ``package.module:name``; it is executed when the run is opened."""
-        learning, scheme = self.learning, self.scheme
-        named = (
-            *(learning.dataset, learning.features, learning.model, self.system.sampling, self.channel.fading),
-            *(self.privacy.accountant, self.engine.backend, *scheme.names),
-            *(scheme.combiner, scheme.encoder, scheme.policy, scheme.decoder),
-        )
-        return tuple(dict.fromkeys(name for name in named if name is not None and is_import_path(name)))
+        """User code that this names, ``package.module:callable``; it is executed when the run is opened."""
+        named = [
+            value
+            for section in self.to_mapping().values()
+            if isinstance(section, dict)
+            for key, item in section.items()
+            if key not in FILE_KEYS
+            for value in (item if isinstance(item, list) else [item])
+        ]
+        return tuple(dict.fromkeys(value for value in named if isinstance(value, str) and ":" in value))
 
     def replace(self, overrides: Mapping[str, Any] | None = None, /, **sections: Mapping[str, Any] | str) -> Config:
         """Return a copy with keys changed: ``replace({"system.rounds": 3})`` or ``replace(system={"rounds": 3})``.

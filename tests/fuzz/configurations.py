@@ -11,7 +11,7 @@ import tomli_w
 
 import airfl
 from airfl.config import Config, Section
-from tests.fuzz.calling import Called, call
+from tests.fuzz.inprocess import Ended, call
 from tests.fuzz.tally import Outcome, Tally
 from tests.golden import LINEAR, VARIANTS
 
@@ -45,10 +45,10 @@ def configurations(count: int, seed: int, folder: Path) -> Tally:
         values = _odd(random.Random(number))
         source, out = folder / f"config-{number}.toml", folder / f"run-{number}"
         source.write_text(tomli_w.dumps(values), encoding="utf-8")
-        called = call(["run", str(source), "--out", str(out), "--json"], folder)
-        outcome, seen = _judged(called, out)
+        ended = call("run", str(source), "--out", str(out), "--json", folder=folder)
+        outcome, seen = _judged(ended, out)
         left = sorted(item.name for item in folder.iterdir() if item != source)
-        if outcome == "refused" and called.code == 2 and left:
+        if outcome == "refused" and ended.code == 2 and left:
             outcome, seen = "silent_difference", f"left behind: {', '.join(left)}"
         tally.count(outcome, number, seen)
         shutil.rmtree(out, ignore_errors=True)
@@ -116,15 +116,12 @@ def _literals(annotation: Any) -> list[Any]:
     return [value for part in get_args(annotation) if get_origin(part) is Literal for value in get_args(part)]
 
 
-def _judged(called: Called, out: Path) -> tuple[Outcome, str]:
-    if called.code is None:
-        return "hang", called.trace
-    if called.trace:
-        return "traceback", called.trace[-400:]
-    if called.code != 0:
-        return ("refused", called.err) if called.sentence else ("traceback", called.err[-300:])
+def _judged(ended: Ended, out: Path) -> tuple[Outcome, str]:
+    outcome, seen = ended.judged((1, 2, 3))  # a run may diverge, or exceed its budget
+    if outcome != "ok":
+        return outcome, seen
     try:
-        printed, kept = called.answer, airfl.load(out).summary
+        printed, kept = ended.answer, airfl.load(out).summary
     except Exception as error:
         return "silent_difference", f"what was written does not load: {error!r}"
     different = [key for key in printed if printed[key] != kept.get(key)]

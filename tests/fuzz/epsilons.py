@@ -7,7 +7,7 @@ from pathlib import Path
 
 import mpmath
 
-from tests.fuzz.calling import Called, call
+from tests.fuzz.inprocess import Ended, call
 from tests.fuzz.tally import Outcome, Tally
 
 ODD = ("0", "-1", "nan", "inf", "-inf", "1e400", "1e-400", "ten", "", "0x10", "1_000", "[/red]", "٣")
@@ -18,8 +18,8 @@ def epsilons(count: int, seed: int, folder: Path) -> Tally:
     tally = Tally()
     for number in range(seed, seed + count):
         question = _question(random.Random(number))
-        called = call(["epsilon", *(part for pair in question.items() for part in pair if part), "--json"], folder)
-        outcome, seen = _judged(question, called)
+        ended = call("epsilon", *(part for pair in question.items() for part in pair if part), "--json", folder=folder)
+        outcome, seen = _judged(question, ended)
         tally.count(outcome, number, f"{' '.join(f'{k} {v}' for k, v in question.items())}: {seen}")
     return tally
 
@@ -54,15 +54,12 @@ def _question(draw: random.Random) -> dict[str, str]:
     return asked
 
 
-def _judged(question: dict[str, str], called: Called) -> tuple[Outcome, str]:
-    if called.code is None:
-        return "hang", called.trace
-    if called.trace:
-        return "traceback", called.trace[-300:]
-    if called.code != 0:
-        return ("refused", "") if called.sentence else ("traceback", called.err[-300:])
+def _judged(question: dict[str, str], ended: Ended) -> tuple[Outcome, str]:
+    outcome, seen = ended.judged()
+    if outcome != "ok":
+        return outcome, seen
     try:
-        answers = called.answer["accountants"]
+        answers = ended.answer["accountants"]
     except (ValueError, KeyError, IndexError) as error:
         return "silent_difference", f"no JSON: {error}"
     exact = answers["gaussian"]

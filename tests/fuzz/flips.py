@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import airfl
-from tests.fuzz.calling import call
+from tests.fuzz.inprocess import call
 from tests.fuzz.tally import Outcome, Tally
 from tests.golden import LINEAR
 
@@ -23,10 +23,10 @@ def flips(count: int, seed: int, folder: Path) -> Tally:
         source.write_text(
             airfl.preset("paper").replace({**LINEAR, "scheme.names": ["airfl-dp"]}).to_toml(), encoding="utf-8"
         )
-        made = call(["run", str(source), "--out", str(whole), "--json"], folder)
-        assert made.code == 0, made.err
+        made = call("run", str(source), "--out", str(whole), "--json", folder=folder)
+        assert made.code == 0, made.error
     expected = _content(whole)
-    epsilon = call(["epsilon", "--ledger", str(whole / "ledger.json"), "--json"], folder).answer
+    epsilon = call("epsilon", "--ledger", str(whole / "ledger.json"), "--json", folder=folder).answer
     files = sorted(
         path.relative_to(whole)
         for path in whole.rglob("*")
@@ -62,16 +62,13 @@ def _judged(copy: Path, expected: Any, epsilon: Any, folder: Path) -> tuple[Outc
     except Exception as error:
         return "traceback", f"load: {error!r}"
     for command in (["report", str(copy), "--json"], ["epsilon", "--ledger", str(copy / "ledger.json"), "--json"]):
-        called = call(command, folder)
-        if called.code is None:
-            return "hang", command[0]
-        if called.trace:
-            return "traceback", f"{command[0]}: {called.trace[-300:]}"
-        if called.code != 0:
-            if not called.sentence:
-                return "traceback", f"{command[0]}: {called.err[-300:]}"
+        ended = call(*command, folder=folder)
+        outcome, seen = ended.judged()
+        if outcome == "refused":
             refused = True
-        elif command[0] == "epsilon" and called.answer != epsilon:
+        elif outcome != "ok":
+            return outcome, f"{command[0]}: {seen}"
+        elif command[0] == "epsilon" and ended.answer != epsilon:
             return "silent_difference", "epsilon of the ledger is another one"
     return ("refused" if refused else "ok"), ""
 

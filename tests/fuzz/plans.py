@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.calling import Called, call
+from tests.fuzz.inprocess import Ended, call
 from tests.fuzz.tally import Outcome, Tally
 
 SCENARIOS = ("factory-floor", "lora-wide-area", "satellite-iot", "urban-cell")
@@ -31,10 +31,11 @@ def plans(count: int, seed: int, folder: Path) -> Tally:
     tally = Tally()
     for number in range(seed, seed + count):
         arguments, solve = _question(random.Random(number))
-        called = call(["plan", *arguments, *(["--solve-for", solve] if solve else []), "--json"], folder)
-        outcome, seen = _judged(called)
+        solving = ["--solve-for", solve] if solve else []
+        ended = call("plan", *arguments, *solving, "--json", folder=folder)
+        outcome, seen = _judged(ended)
         if outcome == "ok" and solve:
-            outcome, seen = _round_trip(arguments, called.answer, folder)
+            outcome, seen = _round_trip(arguments, ended.answer, folder)
         tally.count(outcome, number, f"{' '.join(arguments)} --solve-for {solve}: {seen}")
     return tally
 
@@ -55,15 +56,12 @@ def _question(draw: random.Random) -> tuple[list[str], str | None]:
     return [*start, *(f"{name}={value}" for name, value in asked.items())], solve
 
 
-def _judged(called: Called) -> tuple[Outcome, str]:
-    if called.code is None:
-        return "hang", called.trace
-    if called.trace:
-        return "traceback", called.trace[-400:]
-    if called.code != 0:
-        return ("refused", "") if called.sentence else ("traceback", called.err[-300:])
+def _judged(ended: Ended) -> tuple[Outcome, str]:
+    outcome, seen = ended.judged()
+    if outcome != "ok":
+        return outcome, seen
     try:
-        answer = called.answer
+        answer = ended.answer
     except (ValueError, IndexError) as error:
         return "silent_difference", f"no JSON: {error}"
     epsilon = answer["epsilon"]
@@ -80,10 +78,10 @@ def _round_trip(arguments: list[str], answer: dict[str, Any], folder: Path) -> t
     if name in ("epsilon", "snr", "noise-var"):  # ε is the answer; the others stand for a link that is named already
         return "ok", ""
     others = [argument for argument in arguments if not argument.startswith(f"--{name}=")]
-    again = call(["plan", *others, f"--{name}={value!r}", "--json"], folder)
+    again = call("plan", *others, f"--{name}={value!r}", "--json", folder=folder)
     outcome, seen = _judged(again)
     if outcome != "ok":
-        return "silent_difference", f"with {name} = {value}: {outcome} {seen or again.err}"
+        return "silent_difference", f"with {name} = {value}: {outcome} {seen or again.error}"
     free, delta = again.answer["epsilon"]["model"], answer["quantities"]["delta"]
     if free is None or free > asked * (1 + 1e-6):
         return "silent_difference", f"{name} = {value} leaves ε = {free} at δ = {delta}, asked was {asked}"

@@ -124,6 +124,7 @@ def sweep(
     """
     standing = Standing(plan)
     waiting: list[Batch] = []
+    _require_files(plan, folder)
     _sweep_up(plan, folder)
     for batch in plan.batches:
         receipt = folder.finished(batch)
@@ -181,6 +182,14 @@ def start_or_resume(
         resume = (Path(out) / "plan.json").exists()
         plan, folder = open_folder(study, text, out, resume=resume, threads=threads, anyway=anyway)
         return plan, folder, *sweep(plan, folder, executor, heard)
+
+
+def _require_files(plan: Plan, folder: Folder) -> None:
+    """Refuse a folder in which something else stands where a file is to be written."""
+    ours = [folder.path / name for name in ("results.parquet", "provenance.json", "summary.csv")]
+    for path in (*ours, *(file(batch) for batch in plan.batches for file in (folder.part, folder.receipt))):
+        if path.is_dir():
+            raise InputError(f"`{path}` is a folder where a file belongs; move it away, then go on with --resume")
 
 
 def _leave_nothing(folder: Folder) -> None:
