@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import tomli_w
 
 import airfl
+from airfl import catalogue
 from airfl.config import Config, Section
 from tests.fuzz.inprocess import Ended, call
 from tests.fuzz.tally import Outcome, Tally
@@ -35,6 +36,14 @@ ODD: tuple[Any, ...] = (
     True,
     "nan",
 )
+#: Keys that take a part by its name.
+NAMES = {
+    ("system", "sampling"): catalogue.PARTICIPATION,
+    ("channel", "fading"): catalogue.FADING_LAWS,
+    ("privacy", "accountant"): ("auto", *catalogue.ACCOUNTANTS),
+    ("scheme", "combiner"): catalogue.COMBINERS,
+    ("engine", "backend"): catalogue.ENGINES,
+}
 FLOATS = (1e-300, 1e-12, 1e-5, 0.01, 0.3, 0.5, 0.9, 0.999999, 1.0, 2.0, 30.0, 1e4, 1e12, 1e100)
 
 
@@ -96,9 +105,9 @@ def _value(draw: random.Random, section: str, key: str) -> Any:
     if key == "batch_size":
         return draw.choice([*FEW, 10**6, *FAR])
     if section == "scheme" and key == "names":
-        return draw.sample(
-            get_args(get_args(Config.model_fields["scheme"].annotation.model_fields["names"].annotation)[0]), 2
-        )
+        return draw.sample(list(catalogue.SCHEMES), 2)
+    if (section, key) in NAMES:
+        return draw.choice([*NAMES[section, key], "other", "tests.golden:images"])
     field = _sections()[section].model_fields.get(key)
     choices = _literals(field.annotation) if field is not None else []
     if choices:

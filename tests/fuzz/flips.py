@@ -32,6 +32,7 @@ def flips(count: int, seed: int, folder: Path) -> Tally:
         for path in whole.rglob("*")
         if path.is_file() and path.suffix not in (".html", ".png", ".pdf")
     )
+    assert _judged(whole, expected, epsilon, folder) == ("ok", "")
     tally = Tally()
     for number in range(seed, seed + count):
         draw = random.Random(number)

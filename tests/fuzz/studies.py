@@ -99,10 +99,9 @@ SORTS = (
 
 def _finished(root: Path) -> tuple[Path, Path]:
     """A finished study, and the same one interrupted with checkpoints; both with their file ``s.toml`` beside them."""
-    from airfl.sweeps.batch import Stopped, run_batch
-
     from airfl import runs, sweeps
     from airfl.study import read_study
+    from airfl.sweeps.batch import Stopped, run_batch
 
     (root / "s.toml").write_text(tomli_w.dumps(STUDY))
     ended = call("sweep", "s.toml", "--out", "whole", "--json", folder=root)
