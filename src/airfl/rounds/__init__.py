@@ -10,20 +10,26 @@ from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
+from airfl.rounds.server import check_diameter, server_step
+from airfl.rounds.state import State, Step
 
 __all__ = [
     "Promise",
     "RoundRecord",
     "Schedule",
     "Sending",
+    "State",
+    "Step",
     "Watch",
     "arrange",
     "book",
+    "check_diameter",
     "check_views",
     "gradient_variance",
     "make_promise",
     "met_by",
     "record_round",
+    "server_step",
     "shared_lanes",
     "update_factor",
 ]

@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load, save
 
 from airfl.privacy import Ledger, PrivacyError
-from airfl.rounds import RoundRecord
+from airfl.rounds import RoundRecord, State
 from airfl.runs.manifest import TEMPORARY
 from airfl.runs.store import write_bytes
 from airfl.runs.together import Log
-from airfl.simulate import Simulation, State
+from airfl.simulate import Simulation
 
 FORMAT = "airfl-checkpoint/1"
 KEEP = 2

@@ -10,9 +10,9 @@ import torch
 
 from airfl.errors import DivergedError
 from airfl.privacy import BudgetError
-from airfl.rounds import RoundRecord
+from airfl.rounds import RoundRecord, State
 from airfl.runs.result import SchemeResult, Status
-from airfl.simulate import Simulation, State, advance_together, train_alike
+from airfl.simulate import Simulation, advance_together, train_alike
 
 Key = TypeVar("Key")
 
@@ -106,7 +106,7 @@ def run_together(
             logs[key].current = step.after  # all are booked before anything can interrupt
         for (key, simulation), step in zip(list(alive.items()), steps, strict=True):
             try:
-                _, rows = simulation.record(simulation.checked(step))
+                _, rows = simulation.record(step.checked(simulation.scheme))
             except DivergedError as error:
                 logs[key].stop("diverged", str(error))
                 del alive[key]

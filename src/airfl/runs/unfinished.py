@@ -16,6 +16,7 @@ import torch
 from airfl.config import Config, from_toml
 from airfl.errors import InputError
 from airfl.parallel import torch_threads
+from airfl.rounds import State
 from airfl.runs.checkpoint import drop_checkpoints, restore, save_checkpoint
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
@@ -23,7 +24,7 @@ from airfl.runs.result import Status
 from airfl.runs.sameness import code_identity, require_same_code
 from airfl.runs.store import prepare_folder, write_text
 from airfl.runs.together import Log
-from airfl.simulate import Simulation, State
+from airfl.simulate import Simulation
 
 FORMAT = "airfl-unfinished/1"
 FILE = "resume.json"

@@ -15,7 +15,7 @@ from airfl.devices.models import ModelSpec
 from airfl.privacy import Observer
 from airfl.privacy.looks import Look
 from airfl.randomness import stream
-from airfl.simulate import State
+from airfl.rounds import State
 
 #: Repetitions that a kind of canary needs, but for the first, to have a look of its own.
 FEWEST = 30

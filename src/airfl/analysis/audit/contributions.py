@@ -17,8 +17,8 @@ from airfl.devices import Samples, UpdateBlock
 from airfl.privacy import RoundEvent
 from airfl.privacy.checks import Check, certain
 from airfl.randomness import stream
-from airfl.rounds import book, update_factor
-from airfl.simulate import Simulation, State
+from airfl.rounds import State, book, update_factor
+from airfl.simulate import Simulation
 
 #: Entries of updates that are sent alone to see what they contribute, and replicas of the round that is trained.
 SENT_ENTRIES, TRAINED_REPLICAS = 2**30, 4096

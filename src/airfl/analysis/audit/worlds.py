@@ -10,8 +10,8 @@ import torch
 
 from airfl.air import EquivalentUplink, Receiver, Setting, SignalUplink, Uplink
 from airfl.devices import Samples, UpdateBlock, open_task
-from airfl.rounds import arrange
-from airfl.simulate import Simulation, State
+from airfl.rounds import State, arrange
+from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
 
 #: How many times the clip norm a canary's update is long: clipping is under audit too.

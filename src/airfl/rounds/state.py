@@ -1,0 +1,65 @@
+"""Where a batch of trials stands, and one round that was run."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from airfl.air import Setting
+from airfl.errors import DivergedError
+from airfl.privacy import Ledger
+from airfl.rounds.records import Watch
+from airfl.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a batch of trials stands: all that is needed to go on from here.
+
+    Attributes:
+        memory: what devices remember from round to round, [trials, n, d]; None for an encoder without memory.
+    """
+
+    round: int
+    models: torch.Tensor
+    ledgers: tuple[Ledger, ...]
+    velocity: torch.Tensor | None = None
+    average: torch.Tensor | None = None
+    memory: torch.Tensor | None = None
+
+    @property
+    def released(self) -> torch.Tensor:
+        """The models that are tested and handed on: the running mean, or the last ones."""
+        return self.models if self.average is None else self.average
+
+
+@dataclass(frozen=True)
+class Step:
+    """One round that was run: the state after it, what was seen of the updates, and its setting."""
+
+    after: State
+    watch: Watch
+    setting: Setting
+
+    def checked(self, scheme: Scheme) -> Step:
+        """The step, unless it met NaN or infinity: then ``DivergedError``."""
+        finite = bool(torch.isfinite(self.after.models).all())
+        if not bool(torch.isfinite(self.watch.losses).all()):
+            if scheme.keeps_budget:  # whether a run stops would tell of a single device
+                warnings.warn(
+                    f"scheme `{scheme.name}`: local training met NaN or infinity on some devices, and what they "
+                    "send counts as zero; look at `learning.learning_rate`",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            else:
+                finite = False
+        if not finite:
+            raise DivergedError(
+                f"training diverged: scheme `{scheme.name}` met NaN or infinity in round {self.after.round}; "
+                "look at `learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
+                self.after,
+            )
+        return self
