@@ -40,10 +40,8 @@ class Simulation:
 
     def init(self) -> State:
         """State before the first round."""
-        memory = None
-        if self.scheme.encoder.remembers:
-            trials, dim = self.start.shape
-            memory = torch.zeros(trials, self.config.system.num_devices, dim)
+        shape = len(self.start), self.config.system.num_devices, self.schedule.dim
+        memory = torch.zeros(shape) if self.scheme.encoder.remembers else None
         return State(0, self.start, tuple(Ledger() for _ in self.task.trials), memory=memory)
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
