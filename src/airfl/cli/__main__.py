@@ -1,0 +1,5 @@
+"""python -m airfl.cli"""
+
+from airfl.cli import main
+
+main()

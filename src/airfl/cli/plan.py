@@ -1,0 +1,93 @@
+"""Is DP a perk on this link?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airfl.cli.app import Json, app
+
+
+@app.command()
+def plan(
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="[SCENARIO|FILE]", help="Start from these numbers; options override them.")
+    ] = None,
+    devices: Annotated[int | None, typer.Option(help="n.")] = None,
+    active: Annotated[int | None, typer.Option(help="K, devices that transmit in a round.")] = None,
+    participation: Annotated[float | None, typer.Option(help="r = K/n, in place of --active.")] = None,
+    sampling: Annotated[str | None, typer.Option(help="fixed: exactly K of n; poisson: a coin each.")] = None,
+    antennas: Annotated[int | None, typer.Option(help="m.")] = None,
+    power: Annotated[float | None, typer.Option(help="P, transmit power limit, W.")] = None,
+    distance: Annotated[float | None, typer.Option(help="Cell radius, m.")] = None,
+    snr: Annotated[float | None, typer.Option(help="Worst-case SNR P·Λ_min/σ² per antenna, dB.")] = None,
+    bandwidth: Annotated[float | None, typer.Option(help="Hz.")] = None,
+    carrier: Annotated[float | None, typer.Option(help="Hz.")] = None,
+    noise_density: Annotated[float | None, typer.Option(help="Receiver noise, dBm/Hz; default −173.")] = None,
+    parameters: Annotated[int | None, typer.Option(help="d.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T.")] = None,
+    clip: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ; default 1e-5.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The target.")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="add-remove or replace; default: as a run.")] = None,
+    symbol_rate: Annotated[float | None, typer.Option(help="Complex symbols a second; default: the bandwidth.")] = None,
+    update_norm: Annotated[float | None, typer.Option(help="Norm of the averaged update; default alignment·c.")] = None,
+    alignment: Annotated[float | None, typer.Option(help="Norm of the averaged update over c; default 0.3.")] = None,
+    layout: Annotated[str | None, typer.Option(help="disk, or ring: all devices at the edge.")] = None,
+    noise_var: Annotated[
+        float | None, typer.Option(help="v per real coordinate of the sum, in place of the link.")
+    ] = None,
+    tolerate: Annotated[
+        float | None, typer.Option(help="Noise-to-update ratio for the smallest number of devices.")
+    ] = None,
+    solve_for: Annotated[str | None, typer.Option(metavar="NAME", help="Which quantity is unknown.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the phase diagram.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Is DP a perk on this link? Free ε, margin, noise against update, energy, time; or solve for one unknown."""
+    from airfl import linkplan
+    from airfl.linkplan import accuracy
+    from airfl.linkplan.show import print_plan
+
+    given: dict[str, Any] = {
+        "devices": devices,
+        "active": active,
+        "participation": participation,
+        "sampling": sampling,
+        "antennas": antennas,
+        "power_w": power,
+        "distance_m": distance,
+        "snr_db": snr,
+        "bandwidth_hz": bandwidth,
+        "carrier_hz": carrier,
+        "noise_density_dbm_hz": noise_density,
+        "parameters": parameters,
+        "rounds": rounds,
+        "clip_norm": clip,
+        "delta": delta,
+        "epsilon": epsilon,
+        "neighbours": neighbours,
+        "symbol_rate_hz": symbol_rate,
+        "update_norm": update_norm,
+        "alignment": alignment,
+        "layout": layout,
+        "noise_var": noise_var,
+    }
+    answer = linkplan.plan(scenario, given, solve_for, tolerate)
+    title = "plan" if scenario is None else Path(scenario).stem
+    check = accuracy.study_check()
+    folder = None
+    if out is not None:
+        from airfl.report.phase import draw_plan
+        from airfl.runs import prepare_folder
+
+        folder = prepare_folder(out, force=True)
+        draw_plan(answer, title, folder)
+    if as_json:
+        checked = None if check is None else check.summary
+        print(json.dumps({**answer.summary, "prediction_check": checked}, allow_nan=False))
+    else:
+        print_plan(answer, title, check, folder)

@@ -1,0 +1,117 @@
+"""Train, account and report."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Track, app, fail, name_imports
+
+if TYPE_CHECKING:
+    from airfl.config import Config
+    from airfl.runs import Interrupts, Keeper
+
+
+@app.command()
+def run(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file; or give --resume.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
+    ] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help="Run this scheme; may be repeated.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
+    out: Annotated[str | None, typer.Option(help="Output folder; default runs/NAME-TIME.")] = None,
+    accountant: Annotated[
+        str | None, typer.Option(help="Who books the budget; auto: the tightest that is proven for the run.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, float32, tf32 or bf16.")] = None,
+    no_compile: Annotated[bool, typer.Option("--no-compile", help="No compiled GPU kernels: start sooner.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+    resume: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Go on with the run that was interrupted in this folder.")
+    ] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Resume with other code or on another device too.")] = False,
+    checkpoint_seconds: Annotated[float, typer.Option(help="A checkpoint after so many seconds.")] = 60.0,
+    track: Track = None,
+    no_imports: NoImports = False,
+    as_json: Json = False,
+) -> None:
+    """Train, account and report: every scheme of a preset or file."""
+    from airfl import config as configuration
+    from airfl import runs
+    from airfl.errors import InputError
+
+    flags = {
+        "scheme.names": scheme,
+        "system.trials": trials,
+        "privacy.accountant": accountant,
+        "engine.device": device,
+        "engine.precision": precision,
+        "engine.compile": False if no_compile else None,
+    }
+    flags = {key: value for key, value in flags.items() if value is not None}
+    if (source is None) == (resume is None):
+        raise InputError("give a preset or file to run, or --resume DIR to go on with a run; one of the two")
+    if not checkpoint_seconds >= 0:
+        raise InputError(f"--checkpoint-seconds must be at least 0; got {checkpoint_seconds:g}")
+    if resume is not None:
+        if settings or flags or out is not None or force:
+            raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
+        with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
+            name_imports(begun.config.imports, no_imports)
+            keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
+            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json)
+        return
+    if anyway:
+        raise InputError("--anyway goes with --resume")
+    overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
+    config = configuration.read(source or "", {**overrides, **flags})
+    name_imports(config.imports, no_imports)
+    target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
+        keeper = runs.Keeper(folder, checkpoint_seconds)
+        _train_and_report(config, folder, keeper, interrupts, track, as_json)
+
+
+def _train_and_report(
+    config: Config, folder: Path, keeper: Keeper, interrupts: Interrupts, track: list[str] | None, as_json: bool
+) -> None:
+    """The run itself, in a folder that is held."""
+    from airfl import report, runs
+    from airfl.errors import DivergedError, InputError
+    from airfl.privacy import BudgetError
+    from airfl.report.console import print_result
+    from airfl.report.progress import RunProgress
+
+    trackers = runs.make_trackers(track or [], folder)
+    with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
+        result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts)
+    try:
+        result = runs.write_run(result, folder)
+    except (OSError, InputError) as error:
+        if not keeper.has_checkpoints:
+            raise
+        fail(f"{error}; mend that, then go on from the last checkpoint: airfl run --resume {folder}", EXIT_FAILED)
+    if all(entry.status != "interrupted" for entry in result.schemes.values()):
+        keeper.forget()
+    page = report.write_report(result, folder)
+    if as_json:
+        print(json.dumps(result.summary, allow_nan=False))
+    else:
+        print_result(result, page)
+    for entry in result.schemes.values():
+        if entry.status == "interrupted":
+            more = f"; go on with: airfl run --resume {folder}" if keeper.has_checkpoints else ""
+            fail(f"interrupted; what was recorded is in {folder}{more}", EXIT_INTERRUPTED)
+        if entry.status == "refused":
+            raise BudgetError(entry.message)
+        if entry.status == "diverged":
+            raise DivergedError(f"{entry.message}; what was recorded is in {folder}")
