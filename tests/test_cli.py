@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import airfl
 from airfl.privacy import ACCOUNTANTS
+from airfl.schemes import SCHEMES, LeastNoise
 
 TINY = [
     "--set", "learning.dataset=digits", "--set", "learning.split=standard", "--set", "learning.model=softmax",
@@ -130,26 +132,18 @@ def test_divergence_exits_1_and_keeps_the_records(call, tmp_path):
 
 
 def test_exceeded_budget_exits_3_without_a_model(call, tmp_path, monkeypatch):
-    from airfl import schemes
-
-    cheat = schemes.SCHEMES["airfl-dp"].__class__("airfl-dp", "AirFL-DP", "", True, schemes._least_noise, True)
-    monkeypatch.setitem(schemes.SCHEMES, "airfl-dp", cheat)
+    cheat = replace(SCHEMES["airfl-dp"], policy=LeastNoise())
+    monkeypatch.setitem(SCHEMES, "airfl-dp", cheat)
     code, _, error = call("run", "paper", *TINY, "--scheme", "airfl-dp", "--out", "o")
     assert code == 3
     assert "budget is exceeded" in error
     assert not (tmp_path / "o" / "model.safetensors").exists()
 
 
-def marked_digits():
-    """Digits, and a file that says they were loaded: training is about to begin."""
-    Path("loaded").touch()
-    return airfl.devices.load_dataset("digits")
-
-
 def test_ctrl_c_saves_and_exits_130(tmp_path):
     command = [
         sys.executable, "-m", "airfl.cli", "run", "paper", *TINY, "--set", "system.rounds=20000",
-        "--scheme", "fedavg", "--out", str(tmp_path / "o"), "--set", "learning.dataset=tests.test_cli:marked_digits",
+        "--scheme", "fedavg", "--out", str(tmp_path / "o"), "--checkpoint-seconds", "0.2",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
     process = subprocess.Popen(
@@ -162,9 +156,8 @@ def test_ctrl_c_saves_and_exits_130(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        while process.poll() is None and not (tmp_path / "loaded").exists():
-            time.sleep(0.1)
-        time.sleep(3)
+        while process.poll() is None and not list((tmp_path / "o").glob("checkpoints/*.json")):
+            time.sleep(0.1)  # until a round is done
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     finally:
