@@ -1,4 +1,7 @@
-"""What happens on the devices: data, models, local training, clipping."""
+"""What devices have and do before they send: data, features, models, clipping.
+
+In: a data set. Out: a ``Task`` of partitions, batches and models. May import ``transceiver`` and all before it.
+"""
 
 from airfl.devices.clipping import clip, clip_factors, row_norms
 from airfl.devices.datasets import Dataset, load_dataset

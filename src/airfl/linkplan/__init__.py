@@ -1,6 +1,6 @@
 """Planning a link before anything is simulated: free ε, the perk margin, noise against update, energy, time on air.
 
-Loads no torch: a plan is arithmetic and a look-up, so it answers at once.
+In: what is known of a link. Out: an answer. Loads no torch: a plan is arithmetic and a look-up, so it answers at once.
 """
 
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""What was released, to whom, and how ε follows from it. Imports nothing else of the package."""
+"""What was released, to whom, and how ε follows from it.
+
+In: events of rounds. Out: ε, δ, budgets, lower bounds. Imports nothing else of the package.
+"""
 
 from airfl.privacy.accountant import ACCOUNTANTS, Accountant, epsilon_of, make_accountant
 from airfl.privacy.adapter import LedgerAccountant

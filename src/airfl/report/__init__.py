@@ -1,4 +1,7 @@
-"""Figures, tables and the page that a person reads."""
+"""Figures, tables and the page that a person reads.
+
+In: results of runs, sweeps and analyses. Out: files and text. May import ``analysis`` and all before it.
+"""
 
 from airfl.report.figures import render_figures
 from airfl.report.page import write_report

@@ -1,6 +1,6 @@
-"""A scheme is an encoder at the devices, a policy for power and a decoder at the server; in: settings, out: schemes.
+"""A scheme is an encoder at the devices, a policy for power and a decoder at the server.
 
-May import devices, transceiver, privacy and what lies before them.
+In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
 from airfl.schemes.decoders import Mean

@@ -5,7 +5,8 @@
     class TestMine(CombinerContract):
         part = "mine:strongest"
 
-Ours pass the same tests. A part is its name, its import path, or the object itself.
+Ours pass the same tests. In: a part, by name, import path, or the object itself. Out: tests. May import everything but
+the command line.
 """
 
 from airfl.testing.accountant import AccountantContract

@@ -1,4 +1,7 @@
-"""Receive combiner, transmit scalars, and how the privacy budget is spent over rounds."""
+"""Receive combiner, transmit scalars, and how the privacy budget is spent over rounds.
+
+In: channels, budgets. Out: designs with certificates, norms. May import ``linkplan`` and all before it.
+"""
 
 from airfl.transceiver.allocation import Perk, allocate, perk, perk_at
 from airfl.transceiver.artificial import Visibility, norm_growth, visibility
