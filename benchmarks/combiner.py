@@ -19,8 +19,8 @@ import torch
 from airfl.analysis.combiners import seeded_channels
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.transceiver import COMBINERS, allocate, certificate
+from airfl.transceiver.combiners.sdr import relaxation_value
 from airfl.transceiver.design import received_gains
-from airfl.transceiver.sdr import relaxation_value
 from benchmarks.machine import provenance
 
 ANTENNAS = 100

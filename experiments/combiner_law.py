@@ -38,7 +38,7 @@ from scipy import integrate
 
 from airfl.randomness import complex_normal
 
-solver: Any = importlib.import_module("airfl.transceiver.multicast")
+solver: Any = importlib.import_module("airfl.transceiver.combiners.multicast")
 #: Coefficients beyond which the combiner looks less hard, and how hard it looks there.
 LARGE: int = solver.LARGE
 LIGHT = solver.default_effort(LARGE, 1000)

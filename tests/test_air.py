@@ -14,7 +14,7 @@ from airfl.air import EquivalentUplink, SignalUplink
 from airfl.air.equivalent import _by_product, _by_scattering, _weights
 from airfl.devices import UpdateBlock, clip, clip_factors
 from airfl.transceiver import transmit, zero_forcing
-from airfl.transceiver.design import reach
+from airfl.transceiver.design import least_gain
 from tests.oracles.settings import setting_of
 
 DIM = 30_000
@@ -29,7 +29,7 @@ def setting(active=5, antennas=12, phases="ones", noise_power=1e-13, seed=0, tri
     h = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) * 10 ** rng.uniform(-6, -3, (trials, active, 1))
     channels = torch.from_numpy(h)
     u = None if phases == "ones" else torch.from_numpy(np.exp(1j * rng.uniform(0, 6.28, (trials, active))))
-    combiner = zero_forcing(channels, u).combiner * reach(CLIP, DIM, POWER)
+    combiner = zero_forcing(channels, u).combiner * least_gain(CLIP, DIM, POWER)
     sent = transmit(combiner, channels, CLIP, DIM, POWER)
     noise_var = torch.linalg.vector_norm(combiner, dim=1) ** 2 * noise_power / 2
     reception = setting_of(round_index, sent.gains, noise_var, noise_power, channels, sent.tx_scaling, combiner)

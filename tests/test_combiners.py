@@ -15,11 +15,11 @@ from airfl.analysis.combiners import compare_combiners, seeded_channels
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.errors import InputError
 from airfl.transceiver import COMBINERS, certificate
-from airfl.transceiver.certificate import certify
-from airfl.transceiver.coordinate import coordinate
+from airfl.transceiver.certificates import certify
+from airfl.transceiver.combiners.coordinate import coordinate
+from airfl.transceiver.combiners.multicast import Effort, multicast
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import received_gains
-from airfl.transceiver.multicast import Effort, multicast
-from airfl.transceiver.zero_forcing import zero_forcing
 from tests.test_transceiver import channels
 
 FAST = [name for name in COMBINERS if name not in ("sdr", "auto")]
@@ -107,7 +107,7 @@ def test_certificate_of_one_device_is_exact():
 def test_certificate_of_many_devices_uses_a_working_set_and_stays_valid(monkeypatch):
     h = seeded_channels(8, 60, 3, 0)
     whole = certificate(h)
-    monkeypatch.setattr(sys.modules["airfl.transceiver.certificate"], "WORKING_SET", 30)
+    monkeypatch.setattr(sys.modules["airfl.transceiver.certificates"], "WORKING_SET", 30)
     part = certificate(h)
     assert bool((part <= whole * (1 + 2e-3)).all())
     assert bool((part >= 0.9 * whole).all())
@@ -115,7 +115,7 @@ def test_certificate_of_many_devices_uses_a_working_set_and_stays_valid(monkeypa
 
 def test_relaxation_value_against_cvxpy_and_sdr_is_never_better():
     pytest.importorskip("cvxpy")
-    from airfl.transceiver.sdr import relaxation_value, sdr
+    from airfl.transceiver.combiners.sdr import relaxation_value, sdr
 
     for k, m in ((6, 10), (10, 10), (12, 6)):
         h = seeded_channels(m, k, 2, 5)
@@ -190,7 +190,7 @@ def test_many_devices_with_and_without_a_working_set(active, antennas, monkeypat
     """Iterating on the hardest devices only is a matter of speed: all are reached, and the norm is about the same."""
     h = seeded_channels(antennas, active, 4, 3)
     whole = multicast(h)
-    monkeypatch.setattr(sys.modules["airfl.transceiver.multicast"], "LARGE", 0)
+    monkeypatch.setattr(sys.modules["airfl.transceiver.combiners.multicast"], "LARGE", 0)
     part = multicast(h)
     assert set(part.status) == set(whole.status) == {"ok"}
     assert float(received_gains(part.combiner, h).abs().min()) >= 1 - 1e-9
@@ -230,6 +230,6 @@ def test_certificate_survives_what_cannot_be_factored_and_does_not_depend_on_its
 def test_many_devices_do_not_depend_on_batching(monkeypatch):
     """The iteration amplifies rounding; in float64 what is left of it is far below anything that matters."""
     h = seeded_channels(6, 2000, 3, 2)
-    monkeypatch.setattr(sys.modules["airfl.transceiver.multicast"], "LARGE", 0)
+    monkeypatch.setattr(sys.modules["airfl.transceiver.combiners.multicast"], "LARGE", 0)
     together, alone = multicast(h).norm, torch.stack([multicast(one).norm for one in h])
     assert torch.allclose(together, alone, rtol=1e-6)

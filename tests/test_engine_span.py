@@ -17,7 +17,7 @@ from airfl.air import EquivalentUplink, SignalUplink
 from airfl.devices import build_model, clip_factors, load_samples, open_task
 from airfl.devices.updates import Spanned
 from airfl.engines.batched import BatchedEngine
-from airfl.engines.cpu_span import MOST, SpanTrainer, groups_of, shards_of, worth_it
+from airfl.engines.cpu_span import MOST, SpanTrainer, shards_by_trial, shards_of, worth_it
 from airfl.engines.loop import LoopEngine
 from airfl.parallel import torch_threads
 from airfl.rounds.lanes import Lane, met_by
@@ -47,7 +47,7 @@ def problem(name="softmax", trials=3, active=7, steps=4, batch=6, samples=300):
 def spanned(spec, models, batches, inputs, labels, rate, trainer=None):
     """The blocks in spanned form, whether they pay or not."""
     trainer = trainer or SpanTrainer(spec, comes_again=True)
-    return trainer.blocks(groups_of(batches), models, inputs, labels, rate)
+    return trainer.blocks(shards_by_trial(batches), models, inputs, labels, rate)
 
 
 @pytest.mark.parametrize("name", ["softmax", "tests.test_engine_span:no_bias"])

@@ -24,8 +24,8 @@ from airfl.rounds import arrange
 from airfl.runs import load
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
-from airfl.transceiver.ascent import ascent
-from airfl.transceiver.mrc import mrc
+from airfl.transceiver.combiners.ascent import ascent
+from airfl.transceiver.combiners.mrc import mrc
 
 ROOT = Path(__file__).parents[1]
 MASSIVE = ROOT / "experiments" / "results" / "massive.csv"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airfl.errors import InputError
 from airfl.transceiver.allocation import allocate
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.online import (
     Knowledge,
     KnownLaw,
@@ -20,7 +21,6 @@ from airfl.transceiver.online import (
     next_norm,
     noisy_predictions,
 )
-from airfl.transceiver.zero_forcing import zero_forcing
 
 ROUNDS = 50
 

@@ -138,7 +138,7 @@ def test_the_table_is_complete_and_hits_its_own_cells(layout):
 def test_the_line_between_the_efforts_is_the_combiners_own():
     import importlib
 
-    solver = importlib.import_module("airfl.transceiver.multicast")
+    solver = importlib.import_module("airfl.transceiver.combiners.multicast")
     assert (solver.LARGE, solver.WORKING_SET) == (LIGHT_BEYOND, SETS_BEYOND)
 
 

@@ -15,7 +15,7 @@ from airfl.privacy import make_accountant
 from airfl.rounds import arrange
 from airfl.schemes import SCHEMES
 from airfl.transceiver import SELECTIONS, allocate, open_radio
-from airfl.transceiver.certificate import certificate, prices
+from airfl.transceiver.certificates import certificate, prices
 
 
 def plan_of(config, scheme="airfl-dp", trials=(0, 1), dim=650):

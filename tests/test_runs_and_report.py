@@ -13,7 +13,7 @@ from airfl import runs
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 from airfl.report import headline, write_report
-from airfl.report.words import epsilon_meaning, epsilon_text, percent
+from airfl.report.sentences import epsilon_meaning, epsilon_text, percent
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from airfl.privacy import (
     make_accountant,
     to_dp_event,
 )
-from airfl.privacy.dp_event import MAX_LEVELS, groups_of
+from airfl.privacy.dp_event import MAX_LEVELS, noise_groups
 from airfl.privacy.prior import inverse_c
 
 
@@ -121,7 +121,7 @@ def test_without_replacement_at_a_small_rate_earns_a_lot():
 
 @given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=200))
 def test_levels_are_rounded_down_and_few(variances):
-    groups = groups_of(book(variances), "add-remove")
+    groups = noise_groups(book(variances), "add-remove")
     assert len(groups) <= MAX_LEVELS
     assert sum(group.count for group in groups) == len(variances)
     exact = np.sort(np.sqrt(variances))
@@ -255,7 +255,7 @@ def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
     rounds = 40
     sampling = Sampling(law, 10_000, rate * 10_000)
     event = RoundEvent(0, 1.0, 1.0, noise_var, "channel", 1.0, 1.0, sampling, 0.1, hides_participation=True)
-    groups = groups_of(Ledger.repeated(event, rounds), "add-remove")
+    groups = noise_groups(Ledger.repeated(event, rounds), "add-remove")
     ours = renyi.divergences(groups, "add-remove", (2, 4, 16, 64))
     theirs = RdpAccountant((2, 4, 16, 64), dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(math.sqrt(noise_var)))
@@ -274,7 +274,7 @@ def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
 def test_where_the_library_loses_its_digits(rate, noise_var, delta):
     """Its divergences there are too small or negative, and a negative one is read as ε = 0."""
     ledger = book([noise_var] * 3, "poisson", rate)
-    groups = groups_of(ledger, "add-remove")
+    groups = noise_groups(ledger, "add-remove")
     from airfl.privacy import renyi
 
     with mpmath.workdps(80):
@@ -325,8 +325,10 @@ def test_closed_forms_lie_above_privacy_loss_distributions(rate, noise_var, roun
     ledger = Ledger.repeated(book([noise_var], "poisson", rate).events[0], rounds)
     tight = make_accountant("sampled", ledger, neighbours)
     for delta in (1e-3, 1e-6, 1e-9):
-        assert renyi.epsilon_of(groups_of(ledger, neighbours), neighbours, delta) >= tight.epsilon(delta) * (1 - 1e-6)
-    assert renyi.delta_of(groups_of(ledger, neighbours), neighbours, 1.0) >= tight.delta(1.0) * (1 - 1e-6)
+        assert renyi.epsilon_of(noise_groups(ledger, neighbours), neighbours, delta) >= tight.epsilon(delta) * (
+            1 - 1e-6
+        )
+    assert renyi.delta_of(noise_groups(ledger, neighbours), neighbours, 1.0) >= tight.delta(1.0) * (1 - 1e-6)
 
 
 def test_credit_at_a_smaller_delta_than_distributions_resolve():

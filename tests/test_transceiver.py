@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airfl.errors import InputError
 from airfl.transceiver import allocate, perk, transmit, zero_forcing
-from airfl.transceiver.design import reach, received_gains
+from airfl.transceiver.design import least_gain, received_gains
 
 
 def channels(seed: int, *shape: int, spread_db: float = 60.0) -> torch.Tensor:
@@ -85,7 +85,7 @@ def test_what_cannot_be_served_says_so():
 def test_transmit_scalars_meet_the_power_limit(seed, power_w):
     h, clip_norm, dim = channels(seed, 2, 4, 8), 3.0, 1000
     design = zero_forcing(h)
-    w = design.combiner * reach(clip_norm, dim, power_w)
+    w = design.combiner * least_gain(clip_norm, dim, power_w)
     sent = transmit(w, h, clip_norm, dim, power_w)
     assert torch.allclose(sent.gains, torch.ones((), dtype=torch.complex128))
     assert float(sent.power_w.max()) <= power_w * (1 + 1e-9)

@@ -48,7 +48,7 @@ class Shards:
     counts: torch.Tensor
 
 
-def groups_of(batches: torch.Tensor) -> list[tuple[Shards, list[int]]]:
+def shards_by_trial(batches: torch.Tensor) -> list[tuple[Shards, list[int]]]:
     """The samples of each trial, and the rows [trials, K, steps, batch] that have them."""
     alike: dict[bytes, list[int]] = {}
     for row, own in enumerate(batches):
@@ -108,7 +108,7 @@ class SpanTrainer:
         """See ``Engine.train``; None where a model for every device is faster."""
         if batches.shape[1] * MOST < TILE or len(batches[0, 0].unique()) > MOST:  # seen without looking at all
             return None
-        groups = groups_of(batches)
+        groups = shards_by_trial(batches)
         for shards, rows in groups:
             replicas, size = shards.samples.shape
             if not worth_it(size, replicas, int(shards.counts.sum()), len(rows), self.comes_again):

@@ -19,10 +19,10 @@ from airfl.privacy.events import (
     Sampling,
     reach,
 )
+from airfl.privacy.gate import BudgetError, release
 from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon, gaussian_mu
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.paper import PaperAccountant
-from airfl.privacy.release import BudgetError, release
 from airfl.privacy.shown import Shown, shown
 from airfl.privacy.whatif import WhatIf, compare, what_if_ledger
 

@@ -43,7 +43,7 @@ class Group:
     count: int
 
 
-def groups_of(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) -> tuple[Group, ...]:
+def noise_groups(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) -> tuple[Group, ...]:
     """The rounds of a ledger by sampling law and noise, at most ``MAX_LEVELS`` levels of noise per law.
 
     Rounds without credit (everyone takes part, or the noise tells who did) are together one Gaussian round.
@@ -114,4 +114,4 @@ def to_dp_event(ledger: Ledger, neighbours: Neighbours, unit: Unit = "sensitivit
             "sensitivity" (√v/2c) and its PLD accountant "contribution" (√v/c).
         credit: whether rounds carry their sampling law where the noise hides who took part; False: plain Gaussian.
     """
-    return compose(groups_of(ledger, neighbours, credit=credit), neighbours, unit)
+    return compose(noise_groups(ledger, neighbours, credit=credit), neighbours, unit)

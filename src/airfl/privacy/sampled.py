@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airfl.privacy import renyi
 from airfl.privacy.budget import Budget, check_budget, common_floor
-from airfl.privacy.dp_event import Group, compose, groups_of
+from airfl.privacy.dp_event import Group, compose, noise_groups
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon
 from airfl.privacy.gaussian import GaussianAccountant
 from airfl.privacy.ledger import Ledger
@@ -127,7 +127,7 @@ class SampledAccountant:
     @property
     def _credited(self) -> tuple[Group, ...]:
         """The rounds by noise level; empty where no round earns credit."""
-        groups = groups_of(self.ledger, self.neighbours)
+        groups = noise_groups(self.ledger, self.neighbours)
         if any(group.multiplier == 0.0 for group in groups) or all(group.law == "all" for group in groups):
             return ()
         return groups

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from airfl.analysis import Audit, CombinerStudy, SelfTest
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
-from airfl.report.words import audit_sentence, data_text, headline
+from airfl.report.sentences import audit_sentence, data_text, headline
 from airfl.runs import Result
 from airfl.schemes import scheme_named
 from airfl.study import Plan

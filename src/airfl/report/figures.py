@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from airfl.analysis import Audit, CombinerStudy, Curve
 from airfl.privacy import ACCOUNTANTS, shown
 from airfl.privacy.auditing import AuditBound
-from airfl.report.words import private_scheme
+from airfl.report.sentences import private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import scheme_named

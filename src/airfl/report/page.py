@@ -14,7 +14,7 @@ from airfl.accounting import accountant_named
 from airfl.errors import InputError
 from airfl.privacy import OBSERVERS
 from airfl.report.figures import render_figures
-from airfl.report.words import data_text, headline, private_scheme
+from airfl.report.sentences import data_text, headline, private_scheme
 from airfl.runs import Result
 from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
 from airfl.schemes import scheme_named

@@ -27,7 +27,7 @@ from airfl.transceiver import (
     transmit,
     visibility,
 )
-from airfl.transceiver.design import better_of, reach
+from airfl.transceiver.design import better_of, least_gain
 
 
 def arrange(
@@ -51,7 +51,7 @@ def arrange(
     if not scheme.policy.over_air:
         return _ideal(config, scheme, promise, link, dim, clip_norm)
     design, active, gain_bound = radio.rounds(config, rounds)
-    factor = reach(clip_norm, dim, config.channel.power_w)
+    factor = least_gain(clip_norm, dim, config.channel.power_w)
     active = trimmed(active)
 
     def law(count: int) -> torch.Tensor:

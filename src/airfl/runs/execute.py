@@ -21,7 +21,7 @@ from airfl.rounds import RoundRecord
 from airfl.runs.result import Result
 from airfl.runs.sameness import code_identity
 from airfl.runs.signals import Interrupts
-from airfl.runs.together import Log, groups_of, run_together
+from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper
 from airfl.simulate import Simulation, open_simulation
 from airfl.transceiver import open_radio
@@ -143,7 +143,7 @@ def _train(
             raise KeyboardInterrupt
 
     over = {name for name, log in logs.items() if log.status != "done" or len(log.states) == len(log.simulations)}
-    for group in groups_of({name: simulation for name, simulation in simulations.items() if name not in over}):
+    for group in trained_alike({name: simulation for name, simulation in simulations.items() if name not in over}):
         run_together(group, logs, progress.round if progress else None, after_round)
 
 

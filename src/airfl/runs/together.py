@@ -70,7 +70,7 @@ class Log:
         )
 
 
-def groups_of(simulations: Mapping[Key, Simulation]) -> list[dict[Key, Simulation]]:
+def trained_alike(simulations: Mapping[Key, Simulation]) -> list[dict[Key, Simulation]]:
     """Schemes that may train together."""
     groups: list[dict[Key, Simulation]] = []
     for name, simulation in simulations.items():

@@ -21,7 +21,7 @@ from airfl.devices import open_task, samples_of
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import record_schema, write_bytes, write_text
-from airfl.runs.together import Log, groups_of, run_together
+from airfl.runs.together import Log, run_together, trained_alike
 from airfl.simulate import Simulation, open_simulation
 from airfl.study import Batch, Plan
 from airfl.transceiver import Radio, open_radio
@@ -115,7 +115,7 @@ def run_batch(
     logs = restore(folder.checkpoints(batch), simulations)
     earlier = sum(log.seconds for log in logs.values())
     rounds = plan.config(batch.points[0]).system.rounds
-    groups = groups_of(simulations)
+    groups = trained_alike(simulations)
     saved_at = time.monotonic()
 
     def done() -> int:  # a cell that diverged is over: the others say how far its group is

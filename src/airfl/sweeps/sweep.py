@@ -29,7 +29,7 @@ from airfl.sweeps.tracking import track
 
 
 @dataclass(frozen=True)
-class Progress:
+class Pulse:
     """How far a batch at work has got, and when that was said."""
 
     heard: float
@@ -49,7 +49,7 @@ class Standing:
     plan: Plan
     done: int = 0
     failed: int = 0
-    running: dict[str, Progress] = field(default_factory=dict)
+    running: dict[str, Pulse] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -138,7 +138,7 @@ def sweep(
     def say(event: Event) -> None:
         batch = by_name[event.batch]
         if event.kind in ("begin", "round"):
-            standing.running[batch.name] = Progress(time.time(), event.rounds, event.total)
+            standing.running[batch.name] = Pulse(time.time(), event.rounds, event.total)
             _pulse(folder, batch, event)
         else:
             standing.running.pop(batch.name, None)
@@ -267,14 +267,14 @@ def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
         return
 
 
-def _read_pulse(folder: Folder, batch: Batch) -> Progress | None:
+def _read_pulse(folder: Folder, batch: Batch) -> Pulse | None:
     try:
         content = json.loads(folder.pulse(batch).read_text(encoding="utf-8"))
-        return Progress(folder.pulse(batch).stat().st_mtime, content["rounds"], content["total"])
+        return Pulse(folder.pulse(batch).stat().st_mtime, content["rounds"], content["total"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):  # caught in the middle of a write
-        return Progress(time.time())
+        return Pulse(time.time())
 
 
 def compact(plan: Plan, folder: Folder) -> None:

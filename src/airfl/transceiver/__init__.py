@@ -5,14 +5,14 @@ In: channels, budgets. Out: designs with certificates, norms. May import ``linkp
 
 from airfl.transceiver.allocation import Perk, allocate, perk, perk_at
 from airfl.transceiver.artificial import Visibility, norm_growth, visibility
-from airfl.transceiver.certificate import certificate
+from airfl.transceiver.certificates import certificate
 from airfl.transceiver.combiners import COMBINERS, Combiner, combiner_named
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, Transmission, transmit
 from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
 from airfl.transceiver.online import KnownLaw, MovingEstimate, Predictions, allocate_online, noisy_predictions
 from airfl.transceiver.radio import Radio, open_radio, served_channels
 from airfl.transceiver.selection import SELECTIONS
-from airfl.transceiver.zero_forcing import zero_forcing
 
 __all__ = [
     "COMBINERS",

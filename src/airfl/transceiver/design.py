@@ -133,7 +133,7 @@ class Transmission:
     power_w: torch.Tensor
 
 
-def reach(clip_norm: float, dim: int, power_w: float) -> float:
+def least_gain(clip_norm: float, dim: int, power_w: float) -> float:
     """g = c/√(dP): the smallest |wᴴ h_i| at which device i keeps to its power limit."""
     return clip_norm / math.sqrt(dim * power_w)
 

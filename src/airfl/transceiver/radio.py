@@ -13,9 +13,9 @@ from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.randomness import stream
 from airfl.transceiver.combiners import combiner_named
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, Status, received_gains
 from airfl.transceiver.selection import SELECTIONS
-from airfl.transceiver.zero_forcing import zero_forcing
 
 #: Channel coefficients held at a time while the rounds are designed.
 DESIGN_CHUNK = 4_000_000

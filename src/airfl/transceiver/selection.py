@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from airfl.transceiver.certificate import prices
+from airfl.transceiver.certificates import prices
 
 #: Devices are dropped in this many steps, with new prices after each.
 STEPS = 6

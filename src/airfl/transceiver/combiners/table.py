@@ -9,13 +9,13 @@ import torch
 
 from airfl.errors import InputError
 from airfl.imports import import_callable, is_import_path
-from airfl.transceiver.ascent import ascent
-from airfl.transceiver.coordinate import coordinate
+from airfl.transceiver.combiners.ascent import ascent
+from airfl.transceiver.combiners.coordinate import coordinate
+from airfl.transceiver.combiners.mrc import dominant, mrc
+from airfl.transceiver.combiners.multicast import multicast
+from airfl.transceiver.combiners.sdr import sdr
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, check_channels, finish
-from airfl.transceiver.mrc import dominant, mrc
-from airfl.transceiver.multicast import multicast
-from airfl.transceiver.sdr import sdr
-from airfl.transceiver.zero_forcing import zero_forcing
 
 #: minimise ‖w‖² subject to |wᴴ h_i| ≥ 1 for all served devices, exactly or approximately
 Combiner = Callable[[torch.Tensor], Design]

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from airfl.transceiver.ascent import uphill
+from airfl.transceiver.combiners.ascent import uphill
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, better_of, check_channels, finish
-from airfl.transceiver.zero_forcing import zero_forcing
 
 #: Polishing steps between two renewals of the phases.
 RENEW = 10

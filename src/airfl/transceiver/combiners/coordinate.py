@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from airfl.errors import InputError
+from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, better_of, check_channels, finish
-from airfl.transceiver.zero_forcing import zero_forcing
 
 #: (starting points left, sweeps with them): most starts are given up early.
 SCHEDULE = ((32, 8), (8, 16), (2, 80))
