@@ -307,7 +307,7 @@ def test_bad_combinations_are_refused_before_training(tiny):
         airfl.run(tiny, trials_per_batch=-1)
 
 
-def test_booked_local_steps_do_not_depend_on_batching(tiny):
+def test_booked_local_steps_depend_neither_on_batching_nor_on_sizes(tiny):
     config = tiny.replace(
         {
             "learning.partition": "dirichlet",
@@ -316,9 +316,12 @@ def test_booked_local_steps_do_not_depend_on_batching(tiny):
             "system.trials": 3,
         }
     )
-    together, apart = airfl.run(config), airfl.run(config, trials_per_batch=1)
-    assert together.schemes["airfl-dp"].ledgers == apart.schemes["airfl-dp"].ledgers
-    assert len({ledger.events[0].domain.local_steps for ledger in together.schemes["airfl-dp"].ledgers}) > 1
+    for bound, booked in ((None, {None}), (95, {10})):
+        bounded = config.replace({"learning.max_samples_per_device": bound})
+        together, apart = airfl.run(bounded), airfl.run(bounded, trials_per_batch=1)
+        ledgers = together.schemes["airfl-dp"].ledgers
+        assert ledgers == apart.schemes["airfl-dp"].ledgers
+        assert {event.domain and event.domain.local_steps for ledger in ledgers for event in ledger.events} == booked
 
 
 def test_interruption_keeps_what_was_recorded(tiny):
