@@ -112,6 +112,8 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
     if summary["base_station"] is not None:
         antennas = summary["base_station"]
         table.add_row("base station, at least", f"{antennas['epsilon_lower']:.4g}", f"{share}, for any mechanism")
+        reading = f"{share}, if the trade-off curve is Gaussian"
+        table.add_row("base station, at least", f"{antennas['epsilon_lower_gaussian']:.4g}", reading)
         for name, value in antennas["epsilon_upper"].items():
             verdict = "refuted" if name in antennas["refuted"] else "not refuted"
             table.add_row(f"base station, {name}, at most", epsilon_text(value), verdict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,30 +41,19 @@ def check_contributions(
     generator = stream(system.seed, "canaries", 7)
     most = max(8, SENT_ENTRIES // (dim * len(looked)))
     wanted = generator.permutation(system.num_devices)[:most].tolist()
-    # Where devices are drawn, each has to find a row in which it is there.
+    # Where devices are drawn, each has to find a row in which it is there; in one row more nobody sends.
     spare = 1 if system.everyone else 4
-    batch = opener(single, samples, range(first_key, first_key + min(most, spare * len(wanted))))
-    worst, same, booked, heard = 0.0, True, True, set()
-    where = ""
-    for t in looked:
-        events = _book(batch, t)
-        booked = booked and _booked(batch, t, events)
-        for device, ratio in _alone(batch, t, wanted, events, generator):
-            heard.add(device)
-            if device < 0:
-                same = same and ratio <= 1.0
-            elif ratio > worst:
-                worst, where = ratio, f"device {device} in round {t + 1}"
-    heard.discard(-1)
+    batch = opener(single, samples, range(first_key, first_key + min(most, spare * len(wanted)) + 1))
+    sent = _send_each(batch, wanted, looked, generator)
     trained, ratio, who = _in_training(single, samples, first_key, opener, generator)
-    looks = len(heard) * len(looked)
+    heard, looks = len(sent.heard), len(sent.heard) * len(looked)
     checks = [
-        certain("what is booked", "noise, gain or clip norm of the ledger are not those of the radio", booked),
-        certain("noise does not depend on what is sent", "the same keys gave other noise", same, looks),
+        certain("what is booked", "noise, gain or clip norm of the ledger are not those of the radio", sent.booked),
+        certain("noise does not depend on what is sent", "the same keys gave other noise", sent.same, looks),
         certain(
             "contribution of each device",
-            f"{where} moved the sum by {worst:.4g} of what is booked",
-            worst <= 1.0,
+            f"{sent.where} moved the sum by {sent.worst:.4g} of what is booked",
+            sent.worst <= 1.0,
             looks,
         ),
         certain(
@@ -73,11 +63,39 @@ def check_contributions(
             trained,
         ),
     ]
-    tested = [f"what {len(heard)} of {system.num_devices} devices contribute, each alone, in {len(looked)} rounds"]
+    tested = [f"what {heard} of {system.num_devices} devices contribute, each alone, in {len(looked)} rounds"]
     left_out = []
-    if len(heard) < system.num_devices:
-        left_out.append(f"what {system.num_devices - len(heard)} of the {system.num_devices} devices contribute")
+    if heard < system.num_devices:
+        left_out.append(f"what {system.num_devices - heard} of the {system.num_devices} devices contribute")
     return checks, tested, left_out
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What came of devices that sent alone: the largest contribution over what is booked, and whose."""
+
+    worst: float
+    where: str
+    same: bool
+    booked: bool
+    heard: frozenset[int]
+
+
+def _send_each(
+    batch: Simulation, wanted: Sequence[int], looked: Sequence[int], generator: np.random.Generator
+) -> _Sent:
+    worst, where, same, booked, heard = 0.0, "nobody", True, True, set()
+    for t in looked:
+        events = _book(batch, t)
+        booked = booked and _booked(batch, t, events)
+        for device, ratio in _alone(batch, t, wanted, events, generator):
+            if device < 0:
+                same = same and ratio <= 1.0
+                continue
+            heard.add(device)
+            if ratio > worst:
+                worst, where = ratio, f"device {device} in round {t + 1}"
+    return _Sent(worst, where, same, booked, frozenset(heard))
 
 
 def _book(batch: Simulation, t: int) -> list[RoundEvent]:

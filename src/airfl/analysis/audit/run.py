@@ -7,51 +7,41 @@ between a run with the canary and one without is all that an observer of the mod
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from airfl.analysis.audit.antennas import listen
 from airfl.analysis.audit.canaries import Canaries, draw_canaries
 from airfl.analysis.audit.found import Audit, View, uppers
-from airfl.analysis.audit.mechanism import Mechanism, check_mechanism
+from airfl.analysis.audit.mechanism import check_mechanism
+from airfl.analysis.audit.scope import check_participation, check_scheme, promised_to, unheard
 from airfl.analysis.audit.worlds import (
     BATCH_ENTRIES,
     BATCH_ROWS,
     LOUD,
     Advance,
-    Noiseless,
     Opener,
-    planting,
     play,
     repeated,
 )
-from airfl.catalogue import is_import_path, nearest
 from airfl.config import Config
 from airfl.devices import Samples, load_samples, open_task
 from airfl.errors import InputError
-from airfl.privacy import GaussianAccountant, Ledger, Observer, Sampling, gaussian_epsilon
+from airfl.privacy import Ledger, Observer, gaussian_epsilon
 from airfl.privacy.auditing import (
     AuditBound,
-    best_guesses,
     gaussian_bound,
     linear_scores,
-    one_run_bound,
     threshold_bound,
 )
-from airfl.privacy.checks import Check, judged
+from airfl.privacy.checks import judged
 from airfl.privacy.looks import Look, best, pooled, read_looks
-from airfl.privacy.participation_tests import participation_checks
 from airfl.randomness import stream
 from airfl.runs.execute import pick_device
-from airfl.schemes import SCHEMES, scheme_named
+from airfl.schemes import scheme_named
 from airfl.simulate import Simulation, open_simulation
-
-#: Entries of who took part that are looked at.
-PRESENCE_ENTRIES = 2**26
 
 
 def audit_linear(mu: float, repetitions: int, delta: float = 1e-5, confidence: float = 0.95, seed: int = 0) -> Audit:
@@ -95,12 +85,12 @@ def audit_run(
         advance: hears how many repetitions of a round are done; ``audit_steps`` in all.
         opener: opens repetitions of the run; a planted defect wraps the usual one.
     """
-    _check_scheme(scheme)
+    check_scheme(scheme)
     _check_repetitions(repetitions)
     delta = config.privacy.delta if delta is None else delta
     samples = load_samples(config, pick_device(config.engine.device))
     single = open_simulation(config, scheme, open_task(config, (0,), samples))
-    promised = _promised_to(single)
+    promised = promised_to(single)
     # Keys beyond those of the trainings: a direction that is chosen for its little noise must not meet it again.
     mechanism = check_mechanism(single, samples, 2 * repetitions, opener)
     canaries = draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)
@@ -115,11 +105,11 @@ def audit_run(
         found.append(View(observer, bounds[0], bounds[1], uppers(ledgers, config.neighbours, delta, observer)))
     tested = [f"the final model: {2 * repetitions} trainings, canaries of {len(canaries.names)} kinds"]
     if len(found) > 1:
-        tested.append("every round's model: canaries that send in one round only")
+        tested.append("someone who sees every round's model: canaries that send in one round only")
     if promised == "base-station":
         found.append(_antennas(single, samples, repetitions, delta, confidence, sure, opener, advance))
         tested.append("the base station: a filter matched to the device that it hears best, antenna by antenna")
-    checks, more, left_out = _participation(mechanism, single, ledgers[0], active)
+    checks, more, left_out = check_participation(mechanism, single, ledgers[0], active)
     return Audit(
         f"{scheme_named(scheme).title}, {config.system.rounds} rounds, {2 * repetitions} trainings",
         config.neighbours,
@@ -131,76 +121,16 @@ def audit_run(
         {look.name: (readings[0][look.name].epsilon_lower, readings[1][look.name].epsilon_lower) for look in looks},
         judged(mechanism.checks + checks),
         tuple(tested + mechanism.tested + more),
-        tuple(mechanism.left_out + left_out + _unheard(single, [view.observer for view in found])),
+        tuple(mechanism.left_out + left_out + unheard(single, [view.observer for view in found])),
         promised,
     )
 
 
 def audit_steps(config: Config, scheme: str, repetitions: int) -> int:
     """How many repetitions of a round ``audit_run`` goes through."""
-    _check_scheme(scheme)
+    check_scheme(scheme)
     views = 2 if scheme_named(scheme).keeps_budget and scheme_named(scheme).observer == "base-station" else 1
     return config.system.rounds * 2 * repetitions * views
-
-
-def audit_one_run(
-    config: Config,
-    scheme: str = "airfl-dp",
-    canaries: int | None = None,
-    *,
-    delta: float | None = None,
-    confidence: float = 0.95,
-    advance: Advance | None = None,
-) -> Audit:
-    """One training, many canary devices, each in or out by its own coin (Steinke, Nasr & Jagielski 2023).
-
-    Args:
-        canaries: how many devices are canaries; default half of them.
-    """
-    _check_scheme(scheme)
-    total = config.system.num_devices
-    if total < 2:
-        raise InputError("one run with many canaries needs at least 2 devices; use repetitions instead")
-    count = max(2, total // 2) if canaries is None else canaries
-    if not 2 <= count <= total:
-        raise InputError(f"`canaries` must be 2 to {total}, the number of devices; got {count}")
-    delta = config.privacy.delta if delta is None else delta
-    samples = load_samples(config, pick_device(config.engine.device))
-    simulation = open_simulation(config, scheme, open_task(config, (0,), samples))
-    if count > simulation.schedule.dim:
-        raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.schedule.dim}")
-    generator = stream(config.system.seed, "canaries", 2)
-    directions = torch.from_numpy(
-        np.linalg.qr(generator.standard_normal((simulation.schedule.dim, count)))[0].T
-    ).float()
-    included = generator.random(count) < 0.5
-    loudest = LOUD * simulation.schedule.clip_norm
-    sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
-    state = play(simulation, planting(sent), advance)
-    # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
-    quiet = replace(simulation, uplink=Noiseless(simulation.uplink))
-    others = play(quiet, planting({j: 0.0 * directions[j] for j in range(count)}), advance)
-    moved = (state.released - others.released)[0].double().cpu()
-    scores = -(directions.double() @ moved).numpy()
-    mu = GaussianAccountant(state.ledgers[0], "add-remove").mu
-    if math.isinf(mu):
-        raise InputError(f"scheme `{scheme}` adds no noise: there is nothing to audit, every canary shows")
-    guesses = best_guesses(mu, count, delta, confidence)
-    bound = one_run_bound(scores, included, guesses, delta, confidence)
-    mechanism = check_mechanism(simulation, samples, 1, repeated)
-    checks, more, left_out = _participation(mechanism, simulation, state.ledgers[0], [])
-    return Audit(
-        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, one training with {count} canaries",
-        config.neighbours,
-        View("model", bound, None, uppers(state.ledgers, config.neighbours, delta)),
-        count,
-        scores[included],
-        scores[~included],
-        checks=judged(mechanism.checks + checks),
-        tested=("the final model: one training", *mechanism.tested, *more),
-        not_tested=tuple(mechanism.left_out + left_out + _unheard(simulation, ["model"])),
-        promised_to=_promised_to(simulation),
-    )
 
 
 def _train(
@@ -283,44 +213,6 @@ def _antennas(
         _stated(gaussian_bound(*worlds, delta, sure), confidence),
         uppers(heard[True].ledgers + heard[False].ledgers, single.config.neighbours, delta, "base-station"),
     )
-
-
-def _participation(
-    mechanism: Mechanism, single: Simulation, ledger: Ledger, active: Sequence[np.ndarray]
-) -> tuple[list[Check], list[str], list[str]]:
-    """Checks of who took part in all repetitions, what was tested, and what was not."""
-    sampling: Sampling = ledger.events[0].sampling
-    if single.config.scheme.selection != "all":
-        return [], [], ["who took part: devices are selected by their channels, and no credit is claimed for it"]
-    parts = [mechanism.active, *active]
-    width = max(part.shape[2] for part in parts)
-    table = np.concatenate(
-        [np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2])), constant_values=-1) for part in parts]
-    )
-    table = table[: max(1, PRESENCE_ENTRIES // (table.shape[1] * sampling.num_devices))]
-    words = f"who took part: {len(table)} repetitions of {table.shape[1]} rounds"
-    return participation_checks(table, sampling), [words], []
-
-
-def _promised_to(single: Simulation) -> Observer | None:
-    """Whom the scheme promises its ε; None where it promises nothing."""
-    return single.scheme.observer if single.scheme.keeps_budget else None
-
-
-def _unheard(single: Simulation, heard: Sequence[str]) -> list[str]:
-    """Observers that were not tested, and what they were promised."""
-    words = {"models": "every round's model", "base-station": "the base station"}
-    promised = _promised_to(single)
-    return [
-        f"{text}, {'to whom the scheme promises its ε' if promised == name else 'to whom this scheme promises nothing'}"
-        for name, text in words.items()
-        if name not in heard
-    ]
-
-
-def _check_scheme(scheme: str) -> None:
-    if scheme not in SCHEMES and not is_import_path(scheme):
-        raise InputError(f"no scheme named `{scheme}`{nearest(scheme, list(SCHEMES))}; known: {', '.join(SCHEMES)}")
 
 
 def _check_repetitions(repetitions: int) -> None:
