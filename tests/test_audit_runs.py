@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from airfl import analysis
-from airfl.air import EquivalentUplink, SignalUplink
+from airfl.air import EquivalentUplink, SignalUplink, Uplink
 from airfl.air.equivalent import EquivalentReceiver
 from airfl.analysis.audit import canaries, worlds
 from airfl.devices import UpdateBlock, build_model, updates
 from airfl.engines import cpu_span
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
+from airfl.rounds import Schedule
 
 #: Twenty different settings: laws of participation, schemes, relations, and everything that touches noise or gains.
 VARIANTS = [
@@ -151,6 +152,46 @@ def test_a_device_that_is_trained_twice_is_seen(tiny, slot):
     audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 30, opener=opener)
     assert [check.name for check in audit.failed] == ["contribution in training"]
     assert f"device {slot} moved the model by 2" in audit.findings[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetful(Uplink):
+    """An uplink whose noise is another one every time."""
+
+    uplink: Uplink
+    times: list
+
+    def open(self, dim, reception):
+        self.times.append(dim)
+        keys = tuple(1000 * len(self.times) + key for key in self.uplink.trials)
+        return dataclasses.replace(self.uplink, trials=keys).open(dim, reception)
+
+
+class Boastful(Schedule):
+    """A schedule that sets the radio to half of the noise that is booked."""
+
+    def setting(self, round_index):
+        setting = super().setting(round_index)
+        return dataclasses.replace(setting, noise_var=0.5 * setting.noise_var)
+
+
+def boastful(simulation):
+    honest = simulation.schedule
+    values = {item.name: getattr(honest, item.name) for item in dataclasses.fields(honest)}
+    return dataclasses.replace(simulation, schedule=Boastful(**values))
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (lambda s: dataclasses.replace(s, uplink=Forgetful(s.uplink, [])), "noise does not depend on what is sent"),
+        (boastful, "what is booked"),
+    ],
+)
+def test_checks_that_need_no_chance(tiny, plant, name):
+    config = config_of(tiny, "all", "airfl-dp", "add-remove")
+    audit = analysis.audit_run(config, "airfl-dp", 30, opener=lambda *rest: plant(worlds.repeated(*rest)))
+    assert name in [check.name for check in audit.failed]
 
 
 def test_canaries_are_of_many_kinds_and_any_device(tiny):

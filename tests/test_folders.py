@@ -611,10 +611,11 @@ def test_resumed_with_as_many_threads_as_begun(call, tmp_path, monkeypatch, draw
 
 def test_sweeps_leave_dotfiles_of_others_alone(tmp_path):
     from airfl.study import make_plan, make_study
+    from airfl.sweeps.batch import Folder
     from airfl.sweeps.sweep import _sweep_up
 
     plan = make_plan(make_study({"name": "s", "base": "demo", "schemes": ["fedavg"], "trials": 1}), 1)
-    folder = runs.batch.Folder(tmp_path)
+    folder = Folder(tmp_path)
     (tmp_path / "parts").mkdir()
     for name in (".git.ignore", ".env.local", "parts/.mine", ".airfl-plan.json.x.json", "parts/.airfl-a.json.x.json"):
         (tmp_path / name).write_text("")

@@ -100,7 +100,7 @@ def test_the_estimate_never_exceeds_what_a_run_takes(tiny, monkeypatch):
     link = airfl.channel.open_link(tiny, (0, 1))
     assert needs["channels of a round"] == link.channels([0]).nbytes
     assert needs["who is active"] == link.active(range(tiny.system.rounds)).nbytes
-    assert needs["positions"] == 2 * link.distances_m.nbytes
+    assert needs["positions"] == 2 * link.law.distances_m.nbytes
     samples = airfl.devices.load_samples(tiny, torch.device("cpu"))
     task = airfl.devices.open_task(tiny, (0, 1), samples)
     assert needs["local steps"] <= task.batches(0, link.active([0])[:, 0]).nbytes
