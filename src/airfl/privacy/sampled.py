@@ -151,14 +151,16 @@ def _rate(group: Group) -> float:
 
 
 def _chance(groups: tuple[Group, ...]) -> float:
-    """δ at ε = 0, at most: Σ_t r_t·(2Φ(μ_t/2) − 1), the chance to take part times how far that can be seen.
+    """δ at ε = 0, at most: 1 − Π_t (1 − r_t·(2Φ(μ_t/2) − 1)), by the chance to take part and how far that can be seen.
 
     1 where there is next to no noise: a promise shall not rest on rare participation alone.
     """
     if _squared(groups) >= HOPELESS:
         return 1.0
-    seen = (group.count * _rate(group) * math.erf(1.0 / group.multiplier / math.sqrt(8.0)) for group in groups)
-    return math.fsum(seen) * (1.0 + 1e-12)
+    seen = [(group.count, _rate(group) * math.erf(1.0 / group.multiplier / math.sqrt(8.0))) for group in groups]
+    if any(distance >= 1.0 for _, distance in seen):
+        return 1.0
+    return -math.expm1(math.fsum(count * math.log1p(-distance) for count, distance in seen)) * (1.0 + 1e-12)
 
 
 def _has_pld(groups: tuple[Group, ...]) -> bool:
