@@ -63,8 +63,9 @@ def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
         module, colon, attribute = name.partition(":")
         if name in names or (colon and module and attribute and not attribute.count(":")):
             return name
+        near = nearest(name, names)
         raise ValueError(
-            f"no {what} named `{name}`{nearest(name, names)} Known: {', '.join(names)}, or package.module:name"
+            f"no {what} named `{name}`{near}{' Known' if near else '; known'}: {', '.join(names)}, or package.module:name"
         )
 
     return check
