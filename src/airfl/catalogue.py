@@ -64,9 +64,8 @@ def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
         if name in names or (colon and module and attribute and not attribute.count(":")):
             return name
         near = nearest(name, names)
-        raise ValueError(
-            f"no {what} named `{name}`{near}{' Known' if near else '; known'}: {', '.join(names)}, or package.module:name"
-        )
+        known = f"{' Known' if near else '; known'}: {', '.join(names)}, or package.module:name"
+        raise ValueError(f"no {what} named `{name}`{near}{known}")
 
     return check
 
