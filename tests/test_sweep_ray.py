@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -28,9 +29,9 @@ def cluster(monkeypatch):
     found.shutdown()
 
 
-def sweep(study, out, *more):
+def sweep(study, out, *more, **environment):
     command = [sys.executable, "-m", "airfl.cli", "sweep", str(study), "--out", str(out), "--json", *more]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **environment}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -68,3 +69,13 @@ def test_a_cluster_that_is_not_there(tmp_path):
     assert "no Ray cluster" in err
     assert "Traceback" not in err
     assert not (tmp_path / "o").exists()
+
+
+def test_a_cluster_of_its_own_leaves_no_files(tmp_path):
+    study, out = tmp_path / "study.toml", tmp_path / "o"
+    study.write_text(tomli_w.dumps({**STUDY, "trials": 1, "set": {**STUDY["set"], "system.rounds": 1}}))
+    with tempfile.TemporaryDirectory(dir="/tmp") as own:  # short: sockets lie in it
+        process = sweep(study, out, "--executor", "ray", "--workers", "1", TMPDIR=own)
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert os.listdir(own) == []
