@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from airfl.runs.tracking import Tracker
 from airfl.study import Batch, Plan, Study
 from airfl.sweeps.batch import Folder, part_schema
 from airfl.sweeps.executors import Event, Executor, Job
-from airfl.sweeps.planfile import find_plan, open_folder
+from airfl.sweeps.planfile import BASE, find_plan, open_folder
 from airfl.sweeps.summary import flat, receipts_of, sound_receipts, summarise
 from airfl.sweeps.tracking import track
 
@@ -100,6 +101,9 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.append(number)
 
+    if threading.current_thread() is not threading.main_thread():  # signals are heard in the main thread alone
+        yield lambda: False
+        return
     before = signal.signal(signal.SIGINT, ask)
     try:
         yield lambda: bool(asked)
@@ -193,8 +197,9 @@ def _require_files(plan: Plan, folder: Folder) -> None:
 
 def _leave_nothing(folder: Folder) -> None:
     """Take back the plan of a study that was refused before its first batch; what holds work stays."""
-    if {item.name for item in folder.path.iterdir()} <= {"plan.json", "study.toml", LOCK}:
-        for name in ("plan.json", "study.toml"):
+    planned = ("plan.json", "study.toml", BASE)
+    if {item.name for item in folder.path.iterdir()} <= {*planned, LOCK}:
+        for name in planned:
             (folder.path / name).unlink(missing_ok=True)
 
 
