@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import airfl
 from airfl.testing import (
     AccountantContract,
+    CombinerContract,
     DecoderContract,
     EncoderContract,
     EngineContract,
@@ -22,6 +25,10 @@ from airfl.testing import (
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
+
+
+class TestCombiner(CombinerContract):
+    part = "combiner:strongest"
 
 
 class TestFading(FadingContract):
@@ -83,3 +90,13 @@ def test_a_scheme_from_outside_remembers_over_checkpoints(tiny, tmp_path):
     result = airfl.run(config)
     assert result.schemes["sign_scheme:scheme"].status == "done"
     assert json.loads(json.dumps(result.summary))["schemes"]["sign_scheme:scheme"]["observer"] == "model"
+
+
+def test_a_combiner_in_a_study_beside_ours_takes_25_lines(tmp_path):
+    assert len((EXAMPLES / "combiner.py").read_text().splitlines()) <= 25
+    command = [sys.executable, str(EXAMPLES / "combiner.py"), "figure.png"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

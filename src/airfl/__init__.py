@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airfl.errors import DivergedError, InputError
     from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
     from airfl.runs import Result, SchemeResult, load, run, save
+    from airfl.sweeps.call import sweep
 
 #: Where each public name lives. They are imported when first used, so that `airfl --help` need not load torch.
 _HOME = {
@@ -37,6 +38,7 @@ _HOME = {
         "gaussian_mu",
     ),
     "airfl.runs": ("Result", "SchemeResult", "load", "run", "save"),
+    "airfl.sweeps.call": ("sweep",),
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "read",
     "run",
     "save",
+    "sweep",
 ]
 
 

@@ -38,8 +38,9 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from airfl.catalogue import SchemeName
-from airfl.config import NAME_PATTERN, Config, read
+from airfl.config import NAME_PATTERN, Config, preset_names, read
 from airfl.errors import InputError
+from airfl.imports import look_beside
 from airfl.memory import Need, needs_of, require_memory
 from airfl.toml import parse_toml
 from airfl.version import __version__
@@ -228,13 +229,16 @@ class Plan:
         }
 
 
-def make_plan(study: Study, threads: int = 1, base: Config | None = None) -> Plan:
+def make_plan(study: Study, threads: int = 1, base: Config | None = None, file: Path | None = None) -> Plan:
     """Validate every configuration and group the cells into batches that may be trained together.
 
     Args:
         base: what the study's base was when it was planned; default: what it says now.
+        file: that the study was read from; its base and its import paths are looked for beside it first.
     """
-    base = base or _read_base(study)
+    base = base or _read_base(study, file)
+    if file is not None:
+        look_beside(file)
     _require_countable(study, base)
     points = tuple(study.points())
     groups: dict[str, list[int]] = {}
@@ -257,13 +261,21 @@ def make_plan(study: Study, threads: int = 1, base: Config | None = None) -> Pla
     return Plan(study, base, points, tuple(batches), threads, needs=tuple(needs), imports=tuple(imports))
 
 
-def _read_base(study: Study) -> Config:
+def find_base(study: Study, file: Path | None = None) -> str | None:
+    """A preset's name, or the path of the base: beside the study's file first, then in the working folder; or None."""
+    if study.base in preset_names():
+        return study.base
+    places = (*((file.parent,) if file is not None else ()), Path())
+    return next((str(place / study.base) for place in places if os.path.isfile(place / study.base)), None)
+
+
+def _read_base(study: Study, file: Path | None) -> Config:
     overrides: dict[str, Any] = dict(study.overrides)
     if study.schemes:
         overrides["scheme.names"] = list(study.schemes)
     if study.trials is not None:
         overrides["system.trials"] = study.trials
-    return read(study.base, overrides)
+    return read(find_base(study, file) or study.base, overrides)
 
 
 def _require_countable(study: Study, base: Config) -> None:

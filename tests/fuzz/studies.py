@@ -88,8 +88,10 @@ DAMAGES: tuple[Callable[[random.Random, Path, list[Path]], None], ...] = (
 SORTS = (
     "parts/*.parquet",
     "parts/*.json",
+    "parts/*.gz",
     "plan.json",
     "study.toml",
+    "base.toml",
     "checkpoints/*/*",
     "*.parquet",
     "*.json",

@@ -34,10 +34,15 @@ def sweep(
     from airfl.study import make_plan, read_study, threads_for
 
     found, text = read_study(study)
-    count = workers_of(workers, executor)
+    count, file, target = workers_of(workers, executor), Path(study), out or f"studies/{found.name}"
     threads = threads_for(count)
-    if dry_run:  # before anything heavy is loaded
-        plan = make_plan(found, threads)
+    if dry_run and not resume:  # before anything heavy is loaded
+        plan = make_plan(found, threads, file=file)
+    else:
+        from airfl.sweeps import plan_of
+
+        plan = plan_of(found, target, resume=resume, threads=threads, study_file=file)
+    if dry_run:
         plan.require_room()
         summary = json.dumps({"cells": plan.num_cells, "batches": len(plan.batches)})
         print(summary if as_json else "\n".join(plan.describe()))
@@ -47,11 +52,12 @@ def sweep(
     from airfl.report.progress import SweepProgress
 
     runner = sweeps.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
-    target = out or f"studies/{found.name}"
     trackers = runs.make_trackers(track or [], Path(target))
-    name_imports(make_plan(found, threads).imports, no_imports)
+    name_imports(plan.imports, no_imports)
     with runs.locked(target):
-        plan, folder = sweeps.open_folder(found, text, target, resume=resume, threads=threads, anyway=anyway)
+        plan, folder = sweeps.open_folder(
+            found, text, target, resume=resume, threads=threads, anyway=anyway, study_file=file
+        )
         with SweepProgress() as progress:
             standing, interrupted = sweeps.run_sweep(plan, folder, runner, progress.hear, trackers)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)

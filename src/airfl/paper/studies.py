@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.places import experiments_folder
-from airfl.privacy import gaussian_epsilon, reach
+from airfl.privacy import GaussianAccountant, Ledger, gaussian_epsilon, reach
 from airfl.rounds import arrange
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import read_csv, write_atomically, write_csv, write_text
@@ -28,7 +28,9 @@ from airfl.schemes import SCHEMES
 from airfl.study import Plan, Study, read_study
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.executors import Event, Executor
-from airfl.sweeps.sweep import Standing, receipts_of, start_or_resume
+from airfl.sweeps.ledgers import Cell
+from airfl.sweeps.summary import read_ledgers, receipts_of, sound_receipts
+from airfl.sweeps.sweep import Standing, start_or_resume
 from airfl.transceiver import open_radio
 
 Row = dict[str, Any]
@@ -114,11 +116,12 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
     for record in pq.read_table(folder.path / "results.parquet", columns=columns).to_pylist():
         cells.setdefault((record["point"], record["scheme"]), {}).setdefault(record["trial"], []).append(record)
     dim = notes_of(plan, folder)["dim"]
-    good = good_cells(plan, folder)
+    good, booked = good_cells(plan, folder), _booked(plan, folder)
     rows: list[Row] = []
     for (point, scheme), trials in sorted(cells.items(), key=lambda item: item[0][0]):
         config = plan.config(point)
-        complete = [records for trial, records in trials.items() if (point, scheme, trial) in good]
+        own = [(point, scheme, trial) for trial in trials if (point, scheme, trial) in good]
+        complete = [trials[trial] for _, _, trial in own]
         if not complete:
             continue
         table = {key: np.array([[record[key] for record in t] for t in complete]) for key in columns[3:]}
@@ -127,7 +130,10 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
         if budget and axes["epsilon_tilde"] is None:
             axes["epsilon_tilde"] = config.privacy.epsilon_tilde
         axes["power_w"] = config.channel.power_w if scheme.startswith("airfl") else None
-        exact = _exact(config, dim, table["noise_var"])
+        if all(cell in booked for cell in own):
+            mu = np.array([booked[cell] for cell in own]).max(axis=0)
+        else:
+            mu = _from_noise(config, dim, table["noise_var"])
         for t in range(config.system.rounds) if every_round else (config.system.rounds - 1,):
             accuracy = table["accuracy"][:, t]
             if np.isnan(accuracy).any():  # not every round is tested
@@ -141,7 +147,7 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
                     "accuracy_low": float(low),
                     "accuracy_high": float(high),
                     "loss_mean": float(table[loss][:, t].mean()),
-                    "epsilon_exact": finite_or_none(exact(t)),
+                    "epsilon_exact": finite_or_none(gaussian_epsilon(config.privacy.delta, float(mu[t]))),
                 }
             )
     return rows
@@ -153,16 +159,30 @@ def good_cells(plan: Plan, folder: Folder) -> set[tuple[int, str, int]]:
     return {(cell["point"], cell["scheme"], cell["trial"]) for cell in cells}
 
 
-def _exact(config: Config, dim: int, noise_var: np.ndarray) -> Callable[[int], float]:
-    """ε of the first rounds by exact accounting, the worst trial; unit gains and channel noise, as these schemes have.
+def _booked(plan: Plan, folder: Folder) -> dict[Cell, list[float]]:
+    """μ of the first rounds of every cell by exact accounting, from its ledger, where the folder has one."""
+    receipts = sound_receipts(plan, folder)
+    found: dict[Cell, list[float]] = {}
+    for batch in plan.batches:
+        ledgers = read_ledgers(folder, batch, receipts[batch.name]) if batch.name in receipts else None
+        for cell, ledger in (ledgers or {}).items():
+            so_far, found[cell] = Ledger(), []
+            for event in ledger.events:
+                so_far = so_far.append(event)
+                found[cell].append(GaussianAccountant(so_far, plan.config(cell[0]).neighbours).mu)
+    return found
+
+
+def _from_noise(config: Config, dim: int, noise_var: np.ndarray) -> np.ndarray:
+    """The same of the worst trial for a folder without ledgers; right for unit gains, as these schemes have.
 
     μ² = Σ_t S²/v_t with S = 2c for replaced devices, c for added or removed ones.
     """
     if not (noise_var > 0).all():
-        return lambda t: math.inf
+        return np.full(noise_var.shape[1], math.inf)
     sensitivity = config.learning.clip_norm_for(dim) * reach(config.neighbours)
-    mu = np.sqrt(np.cumsum(sensitivity**2 / noise_var, axis=1)).max(axis=0)
-    return lambda t: gaussian_epsilon(config.privacy.delta, float(mu[t]))
+    mu: np.ndarray = np.sqrt(np.cumsum(sensitivity**2 / noise_var, axis=1)).max(axis=0)
+    return mu
 
 
 def notes_of(plan: Plan, folder: Folder) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar, overload
 
@@ -136,12 +136,7 @@ class Ledger:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data; an infinite clip norm (unclipped scheme) is written as null."""
-        rows = []
-        for event in self.events:
-            row = asdict(event)
-            row["clip_norm"] = event.clip_norm if math.isfinite(event.clip_norm) else None
-            row["device_norms"] = None if event.device_norms is None else list(event.device_norms)
-            rows.append(row)
+        rows = [row_of(event) for event in self.events]
         return {"version": VERSION, "sha256": _checksum(rows), "events": rows}
 
     @staticmethod
@@ -156,14 +151,7 @@ class Ledger:
         ledger = Ledger()
         for number, row in enumerate(rows):
             try:
-                fields = dict(row)
-                fields["clip_norm"] = math.inf if fields["clip_norm"] is None else fields["clip_norm"]
-                fields["sampling"] = Sampling(**fields["sampling"])
-                if fields.get("domain") is not None:
-                    fields["domain"] = Domain(**fields["domain"])
-                if fields.get("device_norms") is not None:
-                    fields["device_norms"] = tuple(fields["device_norms"])
-                ledger = ledger.append(RoundEvent(**fields))
+                ledger = ledger.append(event_of(row))
             except (TypeError, KeyError, ValueError) as error:
                 raise PrivacyError(f"ledger event {number} is not valid: {error}") from None
         # An accident or a careless edit shows; who forges both does not: a checksum is no signature.
@@ -185,6 +173,26 @@ class Ledger:
         except ValueError as error:
             raise PrivacyError(f"not a ledger: {error}") from None
         return Ledger.from_mapping(data)
+
+
+def row_of(event: RoundEvent) -> dict[str, Any]:
+    """An event as plain data; an infinite clip norm is null."""
+    row = asdict(event)
+    row["clip_norm"] = event.clip_norm if math.isfinite(event.clip_norm) else None
+    row["device_norms"] = None if event.device_norms is None else list(event.device_norms)
+    return row
+
+
+def event_of(row: Mapping[str, Any]) -> RoundEvent:
+    """Inverse of ``row_of``."""
+    fields = dict(row)
+    fields["clip_norm"] = math.inf if fields["clip_norm"] is None else fields["clip_norm"]
+    fields["sampling"] = Sampling(**fields["sampling"])
+    if fields.get("domain") is not None:
+        fields["domain"] = Domain(**fields["domain"])
+    if fields.get("device_norms") is not None:
+        fields["device_norms"] = tuple(fields["device_norms"])
+    return RoundEvent(**fields)
 
 
 def _refuse(word: str) -> None:

@@ -18,17 +18,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airfl.devices import open_task, samples_of
+from airfl.privacy import Ledger
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import record_schema, write_bytes, write_text
 from airfl.runs.together import Log, run_together, trained_alike
 from airfl.simulate import Simulation, open_simulation
 from airfl.study import Batch, Plan
+from airfl.sweeps.ledgers import Cell, pack
 from airfl.transceiver import Radio, open_radio
 
-PART_FORMAT = "airfl-part/2"
+PART_FORMAT = "airfl-part/3"
+#: Before ledgers were kept.
+NO_LEDGERS = "airfl-part/2"
 #: Before receipts had a checksum of their own.
-OLD_FORMAT = "airfl-part/1"
+NO_CHECKSUM = "airfl-part/1"
 
 #: A data set stays in the process: batches of a study share it.
 _samples = lru_cache(maxsize=2)(samples_of)
@@ -52,6 +56,10 @@ class Folder:
         """What a finished batch says about its part."""
         return self.part(batch).with_suffix(".json")
 
+    def ledgers(self, batch: Batch) -> Path:
+        """What the cells of a batch released; older versions did not keep it."""
+        return self.path / "parts" / f"{batch.name}.ledgers.json.gz"
+
     def checkpoints(self, batch: Batch) -> Path:
         """Where a batch keeps its checkpoints."""
         return self.path / "checkpoints" / batch.name
@@ -61,7 +69,7 @@ class Folder:
         return self.path / "running" / f"{batch.name}.json"
 
     def look(self, batch: Batch) -> tuple[dict[str, Any] | None, str]:
-        """The receipt of a batch whose part is there and sound, or what is wrong with the two; nothing is touched.
+        """The receipt of a batch whose files are there and sound, or what is wrong with them; nothing is touched.
 
         Neither of the two: the batch is not finished, and nothing is wrong.
         """
@@ -74,17 +82,13 @@ class Folder:
             return None, f"`parts/{self.receipt(batch).name}` is missing" if self.part(batch).exists() else ""
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None, f"`parts/{self.receipt(batch).name}` is damaged"
-        try:
-            if receipt["sha256"] == _digest(self.part(batch)):
-                return receipt, ""
-        except FileNotFoundError:
-            return None, f"`parts/{self.part(batch).name}` is missing"
-        except OSError as error:
-            return None, f"`parts/{self.part(batch).name}` cannot be read ({error.strerror})"
-        return None, f"`parts/{self.part(batch).name}` is damaged"
+        problem = _problem(self.part(batch), receipt["sha256"])
+        if not problem and "ledgers_sha256" in receipt:
+            problem = _problem(self.ledgers(batch), receipt["ledgers_sha256"])
+        return (None, problem) if problem else (receipt, "")
 
     def finished(self, batch: Batch) -> dict[str, Any] | None:
-        """The receipt of a batch whose part is there and sound; a damaged part is put aside and done again."""
+        """The receipt of a batch whose files are there and sound; a damaged part is put aside and done again."""
         receipt, problem = self.look(batch)
         if "damaged" in problem:
             self.receipt(batch).unlink(missing_ok=True)
@@ -176,9 +180,10 @@ def write_part(
     logs: dict[str, Log],
     seconds: float,
 ) -> None:
-    """Write the rows of a batch, and then the receipt that makes them count."""
+    """Write the rows and the ledgers of a batch, and then the receipt that makes them count."""
     rows: list[dict[str, Any]] = []
     cells: list[dict[str, Any]] = []
+    ledgers: dict[Cell, Ledger] = {}
     for key, log in logs.items():
         point = int(key.split("/")[0])
         result = log.result(perks=False)
@@ -188,16 +193,19 @@ def write_part(
         for row, trial in enumerate(batch.trials):
             cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})
             cells[-1]["message"] = log.message
-            cells[-1]["rounds"] = len(result.ledgers[row].events) if row < len(result.ledgers) else 0
+            ledgers[point, scheme, trial] = result.ledgers[row] if row < len(result.ledgers) else Ledger()
+            cells[-1]["rounds"] = len(ledgers[point, scheme, trial].events)
     path = folder.part(batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=part_schema(plan)), buffer, write_page_checksum=True)
     write_bytes(path, buffer.getvalue().to_pybytes())
+    write_bytes(folder.ledgers(batch), pack(ledgers))
     first = next(iter(simulations.values()))
     receipt = {
         "format": PART_FORMAT,
         "sha256": _digest(path),
+        "ledgers_sha256": _digest(folder.ledgers(batch)),
         "rows": len(rows),
         "cells": cells,
         "seconds": seconds,
@@ -241,14 +249,25 @@ def _try_checkpoint(folder: Path, step: int, logs: dict[str, Log]) -> None:
 
 def _is_sound(receipt: dict[str, Any]) -> bool:
     """Whether a receipt is as it was written."""
-    if receipt["format"] == OLD_FORMAT:
-        return "checksum" not in receipt
+    if receipt["format"] == NO_CHECKSUM:
+        return not {"checksum", "ledgers_sha256"} & set(receipt)
     rest = {key: value for key, value in receipt.items() if key != "checksum"}
-    return receipt["format"] == PART_FORMAT and bool(receipt["checksum"] == _checksum(rest))
+    fits = receipt["format"] == (PART_FORMAT if "ledgers_sha256" in receipt else NO_LEDGERS)
+    return fits and bool(receipt["checksum"] == _checksum(rest))
 
 
 def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _problem(path: Path, sha256: str) -> str:
+    """What is wrong with a file of a batch; empty if nothing is."""
+    try:
+        return "" if _digest(path) == sha256 else f"`parts/{path.name}` is damaged"
+    except FileNotFoundError:
+        return f"`parts/{path.name}` is missing"
+    except OSError as error:
+        return f"`parts/{path.name}` cannot be read ({error.strerror})"
 
 
 def _digest(path: Path) -> str:

@@ -8,13 +8,15 @@ import importlib.util
 import json
 import shutil
 import socket
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.runs.store import write_bytes, write_text
+from airfl.runs.store import write_bytes
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.executors import TRIES, Event, Job, Settings, work
@@ -92,7 +94,7 @@ class RayCluster:
                 return
             while waiting and len(at_work) < self._room(ray, job.plan):
                 batch = waiting.pop(0)
-                at_work[remote.remote(shared, batch, self.settings, events)] = batch
+                at_work[remote.remote(shared, batch, self.settings, events, list(sys.path))] = batch
             ready, _ = ray.wait(list(at_work), num_returns=1, timeout=0.3)
             for event in events.get_nowait_batch(events.size()):
                 job.say(event)
@@ -106,25 +108,36 @@ class RayCluster:
 
     def _collect(self, ray: Any, task: Any, batch: Batch, folder: Folder) -> Event:
         try:
-            part, receipt, message = ray.get(task)
-            if part is None:
+            files, message = ray.get(task)
+            if files is None:
                 return Event(batch.name, "failed", message=message)
             folder.part(batch).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(folder.part(batch), part)
-            write_text(folder.receipt(batch), receipt)
+            for path, data in zip(_files(folder, batch), files, strict=True):
+                write_bytes(path, data)
         except Exception as error:  # one batch must not take the others along
             return Event(batch.name, "failed", message=f"{type(error).__name__}: {error}")
         return Event(batch.name, "done")
 
 
-def _remote_batch(plan: Plan, batch: Batch, settings: Settings, events: Any) -> tuple[bytes | None, str | None, str]:
+def _files(folder: Folder, batch: Batch) -> tuple[Path, ...]:
+    """Of a finished batch; the receipt, which makes the others count, comes last."""
+    return folder.part(batch), folder.ledgers(batch), folder.receipt(batch)
+
+
+def _remote_batch(
+    plan: Plan, batch: Batch, settings: Settings, events: Any, places: Sequence[str]
+) -> tuple[tuple[bytes, ...] | None, str]:
     """Run on a node: checkpoints stay in its own temporary folder, where a retry on the same node finds them.
 
     The folder goes when the batch is over, done or failed; what a kill leaves is for the retry.
+
+    Args:
+        places: where whoever asks looks for code; on this node, those of them that it has.
     """
     import ray
     import torch
 
+    sys.path[:] = [*places, *(place for place in sys.path if place not in places)]
     torch.set_num_threads(plan.threads)
     mark = hashlib.sha256(json.dumps(plan.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
     node = ray.get_runtime_context().get_node_id()[:12]
@@ -140,8 +153,8 @@ def _remote_batch(plan: Plan, batch: Batch, settings: Settings, events: Any) -> 
     work(plan, batch, folder, settings, say, lambda: False)
     try:
         if last.kind != "done":
-            return None, None, last.message
-        return folder.part(batch).read_bytes(), folder.receipt(batch).read_text(encoding="utf-8"), ""
+            return None, last.message
+        return tuple(path.read_bytes() for path in _files(folder, batch)), ""
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # others are at work beside it

@@ -15,38 +15,58 @@ from airfl.imports import source_digest
 from airfl.runs.lock import LOCK
 from airfl.runs.sameness import code_identity, require_same_code
 from airfl.runs.store import write_text
-from airfl.study import Plan, Study, make_plan, make_study
+from airfl.study import Plan, Study, find_base, make_plan, make_study
 from airfl.sweeps.batch import Folder
 
 PLAN_FORMAT = "airfl-study/2"
+#: The base with what the study sets in it, to be read and run; what counts is plan.json.
+BASE = "base.toml"
 
 
 def open_folder(
-    study: Study, text: str, out: str | Path, *, resume: bool, threads: int, anyway: bool = False
+    study: Study,
+    text: str,
+    out: str | Path,
+    *,
+    resume: bool,
+    threads: int,
+    anyway: bool = False,
+    study_file: Path | None = None,
 ) -> tuple[Plan, Folder]:
     """Plan a study into a folder, or find the plan that is there; any other content is refused.
 
     Args:
         anyway: go on also with other code than the study was begun with; its receipts will say so.
+        study_file: that the study was read from.
     """
     folder = Folder(Path(out))
     file = folder.path / "plan.json"
     if file.exists():
         if not resume:
             raise InputError(f"`{out}` holds a study already; add --resume to go on with it, or name another folder")
-        return _go_on(study, text, folder, _read(file), anyway), folder
-    plan = make_plan(study, threads)
+        stored = _read(file)
+        return _go_on(_again(study, stored, study_file), text, folder, stored, anyway), folder
+    plan = make_plan(study, threads, file=study_file)
     plan.require_room()
     try:
         if folder.path.is_dir() and any(item.name not in (LOCK, ".lock") for item in folder.path.iterdir()):
             raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
         folder.path.mkdir(parents=True, exist_ok=True)
         write_text(folder.path / "study.toml", text)
+        write_text(folder.path / BASE, plan.base.to_toml())
         content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code_of(plan), "text": _digest(text)}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {error}") from None
     return plan, folder
+
+
+def plan_of(study: Study, out: str | Path, *, resume: bool, threads: int, study_file: Path | None = None) -> Plan:
+    """The plan that ``open_folder`` would work off; nothing is written, and nothing is compared."""
+    file = Path(out) / "plan.json"
+    if resume and file.exists():
+        return _again(study, _read(file), study_file)
+    return make_plan(study, threads, file=study_file)
 
 
 def find_plan(out: str | Path) -> tuple[Plan, Folder]:
@@ -69,18 +89,26 @@ def find_plan(out: str | Path) -> tuple[Plan, Folder]:
     return plan, folder
 
 
-def _go_on(study: Study, text: str, folder: Folder, stored: dict[str, Any], anyway: bool) -> Plan:
-    """The plan of a study that was begun before, by the same code; study.toml is brought back where it was lost."""
+def _again(study: Study, stored: dict[str, Any], study_file: Path | None) -> Plan:
+    """The plan of a study that was begun before; where the file of its base is gone, with the base that was kept."""
+    gone = find_base(study, study_file) is None and "checksum" in stored
+    return make_plan(study, stored["threads"], from_mapping(stored["base"]) if gone else None, study_file)
+
+
+def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway: bool) -> Plan:
+    """The plan, if it is what was begun, by the same code; copies for readers are brought back where they were lost."""
     out = folder.path
-    plan = make_plan(study, stored["threads"])
     plan.require_room()
     _require_same(_planned(stored), plan.fingerprint(), out)
     now, before = _code_of(plan), stored.get("code")
     require_same_code(before, out, anyway=anyway, now=now)
-    file = out / "study.toml"
+    copies = {BASE: plan.base.to_toml()}
+    if "text" in stored and stored["text"] == _digest(text):
+        copies["study.toml"] = text
     try:
-        if "text" in stored and stored["text"] == _digest(text) and not _holds(file, text):
-            write_text(file, text)
+        for name, content in copies.items():
+            if not _holds(out / name, content):
+                write_text(out / name, content)
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {error}") from None
     return plan if before in (None, now) else dataclasses.replace(plan, begun_with=before)

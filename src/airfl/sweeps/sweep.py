@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,20 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
-from scipy import stats
 
 from airfl.errors import InputError
 from airfl.runs.lock import LOCK, is_locked, locked
 from airfl.runs.manifest import sweep_up
-from airfl.runs.result import finite_or_none
 from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker
 from airfl.study import Batch, Plan, Study
 from airfl.sweeps.batch import Folder, part_schema
 from airfl.sweeps.executors import Event, Executor, Job
-from airfl.sweeps.planfile import find_plan, open_folder
+from airfl.sweeps.planfile import BASE, find_plan, open_folder
+from airfl.sweeps.summary import flat, receipts_of, sound_receipts, summarise
 from airfl.sweeps.tracking import track
 
 
@@ -102,6 +101,9 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.append(number)
 
+    if threading.current_thread() is not threading.main_thread():  # signals are heard in the main thread alone
+        yield lambda: False
+        return
     before = signal.signal(signal.SIGINT, ask)
     try:
         yield lambda: bool(asked)
@@ -187,15 +189,17 @@ def start_or_resume(
 def _require_files(plan: Plan, folder: Folder) -> None:
     """Refuse a folder in which something else stands where a file is to be written."""
     ours = [folder.path / name for name in ("results.parquet", "provenance.json", "summary.csv")]
-    for path in (*ours, *(file(batch) for batch in plan.batches for file in (folder.part, folder.receipt))):
+    kinds = (folder.part, folder.ledgers, folder.receipt)
+    for path in (*ours, *(kind(batch) for batch in plan.batches for kind in kinds)):
         if path.is_dir():
             raise InputError(f"`{path}` is a folder where a file belongs; move it away, then go on with --resume")
 
 
 def _leave_nothing(folder: Folder) -> None:
     """Take back the plan of a study that was refused before its first batch; what holds work stays."""
-    if {item.name for item in folder.path.iterdir()} <= {"plan.json", "study.toml", LOCK}:
-        for name in ("plan.json", "study.toml"):
+    planned = ("plan.json", "study.toml", BASE)
+    if {item.name for item in folder.path.iterdir()} <= {*planned, LOCK}:
+        for name in planned:
             (folder.path / name).unlink(missing_ok=True)
 
 
@@ -218,44 +222,6 @@ def standing_of(out: str | Path) -> Standing:
         elif at_work and (progress := _read_pulse(folder, batch)) is not None:
             standing.running[batch.name] = progress
     return standing
-
-
-def receipts_of(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
-    """The receipts that are there, in the plan's order; one that is damaged is refused."""
-    return list(sound_receipts(plan, folder).values())
-
-
-def sound_receipts(plan: Plan, folder: Folder) -> dict[str, dict[str, Any]]:
-    """Receipts of the finished batches by name, checked as ``--resume`` checks them; nothing is touched.
-
-    A part without a receipt is what a kill leaves behind, or what a sweep at work has just written. When nobody is at
-    work, and when fewer batches are there than were counted at the end of the last sitting, something was lost.
-    """
-    found, problems, at_work = {}, [], is_locked(folder.path)
-    for batch in plan.batches:
-        receipt, problem = folder.look(batch)
-        if receipt is not None:
-            found[batch.name] = receipt
-        elif problem and (folder.receipt(batch).exists() or not at_work):
-            problems.append(problem)
-    lost = _counted(folder) - len(found) - len(problems)
-    if lost > 0 and not at_work:
-        problems.append(f"{lost} finished batch{'es are' if lost > 1 else ' is'} not there any more")
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise InputError(
-            f"`{folder.path}` is not complete: {problems[0]}{more}; do it again with: "
-            f"airfl sweep STUDY --out {folder.path} --resume"
-        )
-    return found
-
-
-def _counted(folder: Folder) -> int:
-    """Finished batches when the last sitting ended, as far as its notes can be read."""
-    try:
-        return int(json.loads((folder.path / "provenance.json").read_text(encoding="utf-8"))["batches"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return 0
 
 
 def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
@@ -290,8 +256,7 @@ def compact(plan: Plan, folder: Folder) -> None:
 
     write_atomically(folder.path / "results.parquet", write)
     write_text(folder.path / "provenance.json", json.dumps(_provenance(plan, folder), indent=1) + "\n")
-    rows = summarise(plan, folder)
-    write_csv(folder.path / "summary.csv", rows)
+    write_csv(folder.path / "summary.csv", [flat(row) for row in summarise(plan, folder)])
 
 
 def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
@@ -310,48 +275,4 @@ def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
         "config_sha256": {
             key: value for receipt in receipts for key, value in receipt.get("config_sha256", {}).items()
         },
-    }
-
-
-def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
-    """One row per configuration and scheme: the final accuracy over trials, with percentiles and a 95 % interval."""
-    final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
-    failed: dict[tuple[int, str], int] = {}
-    receipts = sound_receipts(plan, folder)
-    for batch in plan.batches:
-        receipt = receipts.get(batch.name)
-        if receipt is None:
-            continue
-        last: dict[tuple[int, str, int], tuple[float, float, float]] = {}
-        columns = ["point", "scheme", "trial", "accuracy", "loss", "epsilon"]
-        for row in pq.read_table(folder.part(batch), columns=columns).to_pylist():
-            last[row["point"], row["scheme"], row["trial"]] = (row["accuracy"], row["loss"], row["epsilon"])
-        for cell in receipt["cells"]:
-            key = (cell["point"], cell["scheme"])
-            if cell["status"] == "done":
-                final.setdefault(key, []).append(last[cell["point"], cell["scheme"], cell["trial"]])
-            else:
-                failed[key] = failed.get(key, 0) + 1
-    rows = []
-    for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes(key[0]).index(key[1]))):
-        values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
-        rows.append({**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme})
-        rows[-1] |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
-    return rows
-
-
-def _statistics(values: np.ndarray) -> dict[str, float | None]:
-    if not len(values):
-        return dict.fromkeys(_statistics(np.zeros((1, 3))))
-    accuracy = values[:, 0]
-    mean, std = float(accuracy.mean()), float(accuracy.std(ddof=1)) if len(accuracy) > 1 else 0.0
-    half = float(stats.t.ppf(0.975, len(accuracy) - 1)) * std / len(accuracy) ** 0.5 if len(accuracy) > 1 else 0.0
-    return {
-        "accuracy_mean": mean,
-        "accuracy_std": std,
-        **{f"accuracy_p{p}": float(np.percentile(accuracy, p)) for p in (10, 50, 90)},
-        "accuracy_low": max(0.0, mean - half),
-        "accuracy_high": min(1.0, mean + half),
-        "loss_mean": float(values[:, 1].mean()),
-        "epsilon_max": finite_or_none(float(values[:, 2].max())),
     }

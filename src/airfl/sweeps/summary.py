@@ -1,0 +1,186 @@
+"""What the folder of a study says when it is read: receipts, ledgers, and one row per configuration and scheme."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from scipy import stats
+
+from airfl.errors import InputError
+from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, epsilon_of
+from airfl.runs.lock import is_locked
+from airfl.runs.result import finite_or_none
+from airfl.study import Batch, Plan
+from airfl.sweeps.batch import Folder
+from airfl.sweeps.ledgers import Cell, unpack
+from airfl.sweeps.planfile import find_plan
+
+#: Observer, accountant, ε of the worst trial.
+Epsilons = dict[str, dict[str, float | None]]
+
+
+def receipts_of(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
+    """The receipts that are there, in the plan's order; one that is damaged is refused."""
+    return list(sound_receipts(plan, folder).values())
+
+
+def sound_receipts(plan: Plan, folder: Folder) -> dict[str, dict[str, Any]]:
+    """Receipts of the finished batches by name, checked as ``--resume`` checks them; nothing is touched.
+
+    A part without a receipt is what a kill leaves behind, or what a sweep at work has just written. When nobody is at
+    work, and when fewer batches are there than were counted at the end of the last sitting, something was lost.
+    """
+    found, problems, at_work = {}, [], is_locked(folder.path)
+    for batch in plan.batches:
+        receipt, problem = folder.look(batch)
+        if receipt is not None:
+            found[batch.name] = receipt
+        elif problem and (folder.receipt(batch).exists() or not at_work):
+            problems.append(problem)
+    lost = _counted(folder) - len(found) - len(problems)
+    if lost > 0 and not at_work:
+        problems.append(f"{lost} finished batch{'es are' if lost > 1 else ' is'} not there any more")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InputError(
+            f"`{folder.path}` is not complete: {problems[0]}{more}; do it again with: "
+            f"airfl sweep STUDY --out {folder.path} --resume"
+        )
+    return found
+
+
+def _counted(folder: Folder) -> int:
+    """Finished batches when the last sitting ended, as far as its notes can be read."""
+    try:
+        return int(json.loads((folder.path / "provenance.json").read_text(encoding="utf-8"))["batches"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0
+
+
+def ledgers_of(out: str | Path, point: int, scheme: str) -> list[Ledger]:
+    """What a configuration of a study released under a scheme: one ledger per finished trial, also of failed ones.
+
+    Args:
+        out: the study's folder.
+        point: number of the configuration, as in the column of results.parquet.
+    """
+    plan, folder = find_plan(out)
+    if not 0 <= point < len(plan.points) or scheme not in plan.schemes(point):
+        raise InputError(f"the study `{out}` has no configuration {point} with scheme `{scheme}`")
+    receipts = sound_receipts(plan, folder)
+    found: dict[int, Ledger] = {}
+    for batch in plan.batches:
+        if point in batch.points and batch.name in receipts:
+            ledgers = read_ledgers(folder, batch, receipts[batch.name])
+            if ledgers is None:
+                raise InputError(f"`{out}` was written before studies kept their ledgers; run the study again for them")
+            found |= {trial: ledgers[point, scheme, trial] for trial in batch.trials}
+    return [found[trial] for trial in sorted(found)]
+
+
+def read_ledgers(folder: Folder, batch: Batch, receipt: Mapping[str, Any]) -> dict[Cell, Ledger] | None:
+    """The ledgers of a finished batch; None where an older version kept none."""
+    return unpack(folder.ledgers(batch).read_bytes()) if "ledgers_sha256" in receipt else None
+
+
+def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[int, str], Epsilons]:
+    """ε of every configuration and scheme from the ledgers, the worst of the trials that are done; None: no finite ε.
+
+    By our own accountants, since reading a folder executes nobody's code. What an older version kept no ledgers of is
+    left out.
+    """
+    worst: dict[tuple[int, str], dict[tuple[str, str], float]] = {}
+    unknown: set[tuple[int, str]] = set()
+    for batch in plan.batches:
+        if batch.name not in receipts:
+            continue
+        receipt = receipts[batch.name]
+        ledgers = read_ledgers(folder, batch, receipt)
+        books: dict[tuple[int, str], dict[int, Ledger]] = {}
+        for cell in receipt["cells"]:
+            key = cell["point"], cell["scheme"]
+            if ledgers is None:
+                unknown.add(key)
+            elif cell["status"] == "done":
+                ledger = ledgers[*key, cell["trial"]]
+                books.setdefault(key, {})[id(ledger)] = ledger
+        for key, own in books.items():
+            config, so_far = plan.config(key[0]), worst.setdefault(key, {})
+            for name, kind in ACCOUNTANTS.items():
+                for observer in kind.observers:
+                    found = epsilon_of(own.values(), kind, config.neighbours, observer, config.privacy.delta)
+                    so_far[observer, name] = max(so_far.get((observer, name), 0.0), found)
+    return {
+        key: {
+            observer: {name: finite_or_none(value) for (who, name), value in found.items() if who == observer}
+            for observer in OBSERVERS
+        }
+        for key, found in worst.items()
+        if key not in unknown
+    }
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of ``summarise`` for a table without nesting: of the ε of the ledgers, the exact ones."""
+    exact = {
+        f"epsilon_exact_{observer.replace('-', '_')}": ((row["epsilon_by_observer"] or {}).get(observer) or {}).get(
+            "gaussian"
+        )
+        for observer in OBSERVERS
+    }
+    return {**{key: value for key, value in row.items() if key != "epsilon_by_observer"}, **exact}
+
+
+def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
+    """One row per configuration and scheme: the final accuracy over trials, with percentiles and a 95 % interval.
+
+    ``epsilon_max`` is what was booked, by the accountant and for the observer of the promise; ``epsilon_by_observer``
+    is what our accountants make of the ledgers.
+    """
+    final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
+    failed: dict[tuple[int, str], int] = {}
+    receipts = sound_receipts(plan, folder)
+    private = epsilons(plan, folder, receipts)
+    for batch in plan.batches:
+        receipt = receipts.get(batch.name)
+        if receipt is None:
+            continue
+        last: dict[tuple[int, str, int], tuple[float, float, float]] = {}
+        columns = ["point", "scheme", "trial", "accuracy", "loss", "epsilon"]
+        for row in pq.read_table(folder.part(batch), columns=columns).to_pylist():
+            last[row["point"], row["scheme"], row["trial"]] = (row["accuracy"], row["loss"], row["epsilon"])
+        for cell in receipt["cells"]:
+            key = (cell["point"], cell["scheme"])
+            if cell["status"] == "done":
+                final.setdefault(key, []).append(last[cell["point"], cell["scheme"], cell["trial"]])
+            else:
+                failed[key] = failed.get(key, 0) + 1
+    rows = []
+    for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes(key[0]).index(key[1]))):
+        values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
+        rows.append({**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme})
+        rows[-1] |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
+        rows[-1]["epsilon_by_observer"] = private.get((point, scheme))
+    return rows
+
+
+def _statistics(values: np.ndarray) -> dict[str, float | None]:
+    if not len(values):
+        return dict.fromkeys(_statistics(np.zeros((1, 3))))
+    accuracy = values[:, 0]
+    mean, std = float(accuracy.mean()), float(accuracy.std(ddof=1)) if len(accuracy) > 1 else 0.0
+    half = float(stats.t.ppf(0.975, len(accuracy) - 1)) * std / len(accuracy) ** 0.5 if len(accuracy) > 1 else 0.0
+    return {
+        "accuracy_mean": mean,
+        "accuracy_std": std,
+        **{f"accuracy_p{p}": float(np.percentile(accuracy, p)) for p in (10, 50, 90)},
+        "accuracy_low": max(0.0, mean - half),
+        "accuracy_high": min(1.0, mean + half),
+        "loss_mean": float(values[:, 1].mean()),
+        "epsilon_max": finite_or_none(float(values[:, 2].max())),
+    }
