@@ -220,3 +220,10 @@ def test_a_study_in_one_call(tmp_path, erred):
         airfl.sweep({**ERRED, "trials": object()})
     with pytest.raises(InputError, match="4 of 4 cells failed"):
         airfl.sweep({**ERRED, "set": {**ERRED["set"], "learning.model": "nowhere:net"}})
+
+
+def test_a_report_shows_exact_epsilon_where_it_is_not_what_was_booked(call, erred, tmp_path):
+    assert "ε exact" not in call("report", str(erred))[1]
+    published = {**ERRED, "set": {**ERRED["set"], "privacy.accountant": "paper", "system.rounds": 1}, "trials": 1}
+    run({**published, "schemes": ["airfl-dp"]}, tmp_path / "o")
+    assert "ε exact" in call("report", "o")[1]

@@ -173,13 +173,16 @@ def print_standing(standing: Standing, folder: str) -> None:
 
 
 def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> None:
-    """One row per configuration and scheme, and whether all cells are in."""
+    """One row per configuration and scheme, and whether all cells are in; exact ε where it is not what was booked."""
     table = Table(box=box.SIMPLE, title=plan.study.name)
-    for column in (*plan.study.axes, "scheme", "trials", "accuracy", "95 % interval", "ε", "ε exact"):
-        table.add_column(column, justify="left" if column == "scheme" else "right")
-    for row in rows:
+    books = [row["epsilon_by_observer"] for row in rows]
+    exact = ["?" if book is None else epsilon_text(book["model"]["gaussian"]) for book in books]
+    news = any(text not in ("?", epsilon_text(row["epsilon_max"])) for row, text in zip(rows, exact, strict=True))
+    more = ("ε exact",) if news else ()
+    for column in (*plan.study.axes, "scheme", "trials", "accuracy", "95 % interval", "ε", *more):
+        table.add_column(column, justify="left" if column == "scheme" else "right", no_wrap=column == "scheme")
+    for row, text in zip(rows, exact, strict=True):
         mean, low, high = row["accuracy_mean"], row["accuracy_low"], row["accuracy_high"]
-        private = row["epsilon_by_observer"]
         table.add_row(
             *(str(row[axis]) for axis in plan.study.axes),
             row["scheme"],
@@ -187,7 +190,7 @@ def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]], counts: Mapping[s
             percent(mean, row["accuracy_std"], row["trials"]),
             "–" if mean is None else f"{100 * low:.1f} to {100 * high:.1f} %",
             epsilon_text(row["epsilon_max"]),
-            "?" if private is None else epsilon_text(private["model"]["gaussian"]),
+            *((text,) if news else ()),
         )
     plain_console().print(table)
     over = counts["done"] + counts["failed"]
