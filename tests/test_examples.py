@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import airfl
+from airfl.schemes import Clip, Plain
 from airfl.testing import (
     AccountantContract,
     CombinerContract,
@@ -100,3 +101,25 @@ def test_a_combiner_in_a_study_beside_ours_takes_25_lines(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+class Liar(Plain):
+    """Says that it clips, and does not."""
+
+    def length(self, clip_norm):
+        return clip_norm
+
+
+class Twice(Clip):
+    """Clips, and sends it twice as long."""
+
+    def encode(self, block, clip_norm, memory):
+        return super().encode(block, 2.0 * clip_norm, memory)
+
+
+@pytest.mark.parametrize("part", ["Liar", "Twice"])
+def test_an_encoder_that_sends_more_than_it_says_is_refused(tiny, part):
+    """Booked is what `length` says; an encoder from outside is held to it in every round."""
+    config = tiny.replace({"scheme.names": ["airfl-dp"], "scheme.encoder": f"tests.test_examples:{part}"})
+    with pytest.raises(airfl.InputError, match="would be too small"):
+        airfl.run(config.replace({"learning.clip_norm": 1e-3, "privacy.epsilon": 50.0}))
