@@ -4,12 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 
-.PHONY: demo test lint format bench docs clean data setup
+.PHONY: demo test test-other lint format bench docs clean data setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## Show the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (about a minute)
 	$(BIN)/airfl demo --out runs/demo --force
@@ -20,6 +20,11 @@ test: setup data ## Run all checks: lint, types, layers, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -q
+
+test-other: data ## The tests on another Python with the newest packages: make test-other PYTHON=python3.13
+	$(PYTHON) -m venv $(VENV)-other
+	$(VENV)-other/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(VENV)-other/bin/pytest -n 2 -q
 
 lint: setup ## Lint, types and layer order only
 	$(BIN)/ruff check .
@@ -54,4 +59,4 @@ data:
 	  || echo "could not install the Debian package dataset-fashion-mnist; airfl will look elsewhere"
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-other runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

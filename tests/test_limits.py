@@ -133,7 +133,7 @@ def test_a_batch_larger_than_any_device_is_no_wider_than_it_and_has_the_same_bit
     config = tiny.replace({**changes, "system.rounds": 2, "learning.batch_size": 300, "learning.local_epochs": 2})
     narrow = runs.run(config)
     task = airfl.devices.open_task(config, (0, 1), airfl.devices.load_samples(config, torch.device("cpu")))
-    assert task.batch_width == (WIDTH if samples < WIDTH else 2 * WIDTH)
+    assert task.batch_width == (WIDTH["cpu"] if samples < WIDTH["cpu"] else 2 * WIDTH["cpu"])
     monkeypatch.setattr(Task, "batch_width", property(lambda task: task.config.learning.batch_size))
     wide = runs.run(config)
     assert narrow.rounds == wide.rounds

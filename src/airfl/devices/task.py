@@ -28,7 +28,8 @@ from airfl.randomness import stream, torch_seed
 #: Samples tested at a time.
 EVAL_BATCH = {"cpu": 2000, "cuda": 20_000}
 #: Batches larger than any device are as wide as the largest, up to a multiple of this: sums then have the same bits.
-WIDTH = 64
+#: Tested on a CPU; on a GPU it is so large that only batches are cut that would hardly fit.
+WIDTH = {"cpu": 64, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Task:
     def batch_width(self) -> int:
         """Places in a local step; a batch that is larger than the largest device is all of its samples."""
         largest = max(int(partition.sizes.max()) for partition in self.partitions)
-        return min(self.config.learning.batch_size, -(-largest // WIDTH) * WIDTH)
+        step = WIDTH[self.inputs.device.type]
+        return min(self.config.learning.batch_size, -(-largest // step) * step)
 
     def initial_models(self) -> torch.Tensor:
         """θ⁰, [trials, d]."""
