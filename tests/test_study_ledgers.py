@@ -13,6 +13,7 @@ import tomli_w
 import airfl
 from airfl import runs, sweeps
 from airfl.errors import InputError
+from airfl.imports import beside
 from airfl.paper import studies
 from airfl.privacy import Ledger, RoundEvent, Sampling, epsilon_of
 from airfl.study import make_plan, read_study
@@ -195,7 +196,7 @@ def test_the_base_beside_the_study_comes_before_that_of_the_working_folder(tmp_p
     (tmp_path / "mine.toml").write_text(airfl.preset("paper").replace({"system.seed": 9}).to_toml())
     assert make_plan(study).base.system.seed == 9
     assert make_plan(study, file=file).base.system.seed == 5
-    assert sys.path[0] == str(tmp_path / "beside")
+    assert beside()[0] == str(tmp_path / "beside")
 
 
 def test_worker_processes_find_code_beside_the_study(tmp_path, monkeypatch):

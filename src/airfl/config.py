@@ -28,6 +28,7 @@ from airfl.catalogue import (
     FadingName,
     Needs,
     ParticipationName,
+    PartPath,
     SchemeName,
     nearest,
 )
@@ -255,9 +256,11 @@ class SchemeSection(Section):
     )
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
-    encoder: str | None = Field(None, description="package.module:name in place of what the schemes' devices send")
-    policy: str | None = Field(None, description="package.module:name in place of the schemes' norm policy")
-    decoder: str | None = Field(None, description="package.module:name in place of what the server makes of the sum")
+    encoder: PartPath | None = Field(None, description="package.module:name in place of what the schemes' devices send")
+    policy: PartPath | None = Field(None, description="package.module:name in place of the schemes' norm policy")
+    decoder: PartPath | None = Field(
+        None, description="package.module:name in place of what the server makes of the sum"
+    )
 
     @model_validator(mode="after")
     def _no_scheme_twice(self) -> Self:

@@ -26,10 +26,15 @@ def expected_senders(config: Config) -> float:
     return config.system.participation * config.system.num_devices
 
 
-def can_hide_participation(config: Config) -> bool:
-    """Whether sampling can earn credit at all: random, not by channel, and heard with gains that tell nothing."""
+def can_hide_participation(config: Config, *, tells: bool = False) -> bool:
+    """Whether sampling can earn credit at all: random, not by channel, and heard with gains that tell nothing.
+
+    Args:
+        tells: whether what devices send tells who took part before, as memories do, or who does now, as noise of their
+            own does.
+    """
     drawn = sampling_of(config).law != "all"
-    return drawn and config.scheme.selection == "all" and config.channel.csi_error == 0.0
+    return drawn and not tells and config.scheme.selection == "all" and config.channel.csi_error == 0.0
 
 
 def participants(config: Config, key: int, round_index: int) -> np.ndarray:
@@ -56,7 +61,10 @@ def _outside(config: Config, generator: np.random.Generator, round_index: int) -
     function = import_callable(name, "law of participation")
     try:
         made = function(generator, round_index, system.num_devices, system.participation)
-        chosen = np.unique(np.asarray(list(made), dtype=np.int64))
+        numbers = np.asarray(list(made))
+        if numbers.size and not np.issubdtype(numbers.dtype, np.integer):
+            raise TypeError(f"it returned {numbers.dtype} values")
+        chosen = np.unique(numbers.astype(np.int64))
     except Exception as error:
         raise InputError(
             f"law of participation `{name}` failed: {error}; it is called with a generator, the round, the number of "

@@ -60,7 +60,7 @@ class Simulation:
     def conclude(self, state: State, received: torch.Tensor, setting: Setting, sending: Sending) -> Step:
         """Decode, update the models and book the round."""
         schedule = self.schedule
-        estimate = self.scheme.decoder.decode(received, schedule.clip_norm, schedule.normaliser)
+        estimate = rounds.decoded(self.scheme.decoder, received, schedule)
         factor = rounds.update_factor(self.config, schedule, state.round)
         models, velocity, average = rounds.server_step(self.config, state, estimate, factor, self.start)
         # Booked before anything else can go wrong: what was sent was heard.

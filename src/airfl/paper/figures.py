@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from airfl.paper.studies import VARIANTS, Row
 from airfl.privacy import gaussian_epsilon, gaussian_mu
 from airfl.report.figures import RC, style_of, write_figure
-from airfl.schemes import scheme_named
+from airfl.schemes import scheme_shown
 from airfl.wording import number
 
 #: Published by the authors: final accuracy, i.i.d., mean over 10 trials (2.5 and 97.5 percentiles). ε̃, mean, low, high.
@@ -96,7 +96,7 @@ def _rounds(axes: Sequence[Axes], rows: Rows, loss: str, title: str) -> None:
     budgets = sorted({key[1] for key in lines if key[0] == "airfl-dp" and key[1] is not None})
     for (scheme, budget), own in lines.items():
         style = _BUDGETS[budgets.index(budget) % len(_BUDGETS)] if scheme == "airfl-dp" and budget else style_of(scheme)
-        label = scheme_named(scheme).title + ("" if budget is None else f", ε̃ = {budget:g}")
+        label = scheme_shown(scheme).title + ("" if budget is None else f", ε̃ = {budget:g}")
         x = [row["round"] for row in own]
         every = max(1, len(x) // 8)
         shared = {"label": label, "markevery": every, "markersize": 3.5, "linewidth": 1.3, **style}
@@ -135,7 +135,7 @@ def _budget(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
         found = [row for row in rows if row["scheme"] == scheme and row["variant"] == base]
         if found:
             style = {key: style_of(scheme)[key] for key in ("color", "linestyle")}
-            axes.axhline(found[0]["accuracy_mean"], label=scheme_named(scheme).title, linewidth=1.1, **style)
+            axes.axhline(found[0]["accuracy_mean"], label=scheme_shown(scheme).title, linewidth=1.1, **style)
     if notes["dim"] == 582_026:  # the published model
         x, mean, low, high = zip(*PUBLISHED_DP, strict=True)
         bars = [[m - b for m, b in zip(mean, low, strict=True)], [t - m for m, t in zip(mean, high, strict=True)]]
@@ -177,7 +177,7 @@ def _power(axes: Axes, rows: Rows, notes: Mapping[str, Any]) -> None:
             look = {"marker": marker, "linestyle": dash}
             if variant == "airfl":
                 look["markerfacecolor"] = "none"
-            _band(axes, snr, own, f"{scheme_named(scheme).title}, {_VARIANT_TITLE[variant]}", variant, look)
+            _band(axes, snr, own, f"{scheme_shown(scheme).title}, {_VARIANT_TITLE[variant]}", variant, look)
     for variant, thresholds in notes.get("snr_threshold_db", {}).items():
         if all(row["variant"] != variant for row in rows):
             continue

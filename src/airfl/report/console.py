@@ -14,7 +14,7 @@ from airfl.analysis import Audit, CombinerStudy, SelfTest
 from airfl.privacy import ACCOUNTANTS, OBSERVERS
 from airfl.report.sentences import audit_sentence, data_text, headline
 from airfl.runs import Result
-from airfl.schemes import scheme_named
+from airfl.schemes import scheme_shown
 from airfl.study import Plan
 from airfl.sweeps import Standing
 from airfl.wording import epsilon_text, number, percent, plain_console
@@ -53,7 +53,7 @@ def print_result(result: Result, page: Path) -> None:
     for name, entry in result.summary["schemes"].items():
         noise = entry["noise_var_mean"]
         table.add_row(
-            scheme_named(name).title,
+            scheme_shown(name).title,
             percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
             "none" if not noise else f"{noise**0.5:.3g}",
             *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS),

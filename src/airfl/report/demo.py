@@ -16,7 +16,7 @@ from airfl.report.page import Story, write_report
 from airfl.report.perk_figure import draw_accuracy_against_epsilon
 from airfl.runs import Progress, Result, run, write_run
 from airfl.runs.manifest import PERK, STORY
-from airfl.schemes import scheme_named
+from airfl.schemes import scheme_shown
 from airfl.wording import epsilon_text, percent
 
 #: Devices and the images of each: always the same 60,000 in all.
@@ -106,7 +106,7 @@ def _story(rows: list[dict[str, Any]], few: Result, picture: bytes) -> Story:
     least, middle, most = costs
     table = [
         {
-            "title": scheme_named(name).title,
+            "title": scheme_shown(name).title,
             "accuracy": percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
             "epsilon": epsilon_text(entry["epsilon_by_observer"]["model"]["gaussian"]),
         }

@@ -21,7 +21,7 @@ from airfl.privacy.auditing import AuditBound
 from airfl.report.sentences import private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_bytes
-from airfl.schemes import scheme_named
+from airfl.schemes import scheme_shown
 from airfl.wording import epsilon_text, number
 
 #: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
@@ -186,7 +186,7 @@ def _curve(axes: Axes, name: str, rounds: np.ndarray, values: np.ndarray) -> Non
     style = style_of(name)
     tested = np.isfinite(values).all(axis=0)
     x, y = rounds[tested], values[:, tested]
-    axes.plot(x, y.mean(axis=0), label=scheme_named(name).title, markevery=max(1, len(x) // 10), **style)
+    axes.plot(x, y.mean(axis=0), label=scheme_shown(name).title, markevery=max(1, len(x) // 10), **style)
     if len(y) > 1:
         axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
 
@@ -234,7 +234,7 @@ def _noise(axes: Axes, result: Result) -> bool:
     name, scheme = found
     rounds, std = scheme.column("round")[0], np.sqrt(scheme.column("noise_var"))
     least = std * scheme.column("minimum_norm") / scheme.column("combiner_norm")
-    axes.semilogy(rounds, std.mean(axis=0), label=f"{scheme_named(name).title}: noise added (q_t)", **style_of(name))
+    axes.semilogy(rounds, std.mean(axis=0), label=f"{scheme_shown(name).title}: noise added (q_t)", **style_of(name))
     axes.semilogy(
         rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
     )

@@ -10,14 +10,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from airfl.accounting import accountant_named
+from airfl.accounting import assumptions_of, is_proven, label_of
 from airfl.errors import InputError
 from airfl.privacy import OBSERVERS
 from airfl.report.figures import render_figures
 from airfl.report.sentences import data_text, headline, private_scheme
 from airfl.runs import Result
 from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
-from airfl.schemes import scheme_named
+from airfl.schemes import scheme_shown
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent
 
 CAPTIONS = {
@@ -87,9 +87,9 @@ def rewrite_report(result: Result, folder: Path) -> Path:
 
 def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     return {
-        "title": scheme_named(name).title,
+        "title": scheme_shown(name).title,
         "name": name,
-        "sentence": scheme_named(name).sentence,
+        "sentence": scheme_shown(name).sentence,
         "accuracy": percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
         "loss": "–" if entry["train_loss_mean"] is None else f"{entry['train_loss_mean']:.3f}",
         "noise": "none" if not entry["noise_var_mean"] else f"{entry['noise_var_mean'] ** 0.5:.3g}",
@@ -108,17 +108,16 @@ def _promises(result: Result) -> list[dict[str, Any]]:
     rows = []
     for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
         for accountant, epsilon in values.items():
-            kind = accountant_named(accountant)
-            proven = kind.valid
+            proven = is_proven(accountant)
             rows.append(
                 {
-                    "scheme": scheme_named(name).title,
-                    "keeps": scheme_named(name).keeps_budget,
+                    "scheme": scheme_shown(name).title,
+                    "keeps": scheme_shown(name).keeps_budget,
                     "observer": OBSERVER_WORDS[observer],
-                    "accountant": f"{accountant} ({kind.label})",
+                    "accountant": f"{accountant} ({label_of(accountant)})",
                     "epsilon": epsilon_text(epsilon),
                     "meaning": epsilon_meaning(epsilon) if proven else "not a proof; for comparison",
-                    "assumptions": kind.assumptions,
+                    "assumptions": assumptions_of(accountant),
                 }
             )
     return rows

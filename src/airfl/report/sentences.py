@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from airfl.accounting import accountant_named, words_for
+from airfl.accounting import is_proven, words_for
+from airfl.catalogue import is_import_path
 from airfl.config import Config
 from airfl.runs import Result, SchemeResult
-from airfl.schemes import scheme_named
+from airfl.schemes import scheme_shown
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent, power_text
 
 
@@ -19,22 +20,23 @@ def headline(result: Result) -> list[str]:
     sentences = []
     for name, entry in summary["schemes"].items():
         if entry["status"] != "done":
-            sentences.append(f"{scheme_named(name).title} did not finish: {entry['message']}.")
+            sentences.append(f"{scheme_shown(name).title} did not finish: {entry['message']}.")
     name = private_scheme(result)
     private = summary["schemes"].get(name)
     if name is not None and private is not None and private["status"] == "done":
         by, exact = tightest(private["epsilon"])
         accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
         sentences.append(
-            f"{scheme_named(name).title} reached {accuracy} test accuracy. Whoever sees the final model learns "
+            f"{scheme_shown(name).title} reached {accuracy} test accuracy. Whoever sees the final model learns "
             f"at most ε = {epsilon_text(exact)} about any one device "
             f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {words_for(by)}): "
             f"{epsilon_meaning(exact)}."
         )
-        if not accountant_named(private["accountant"]).valid:
+        if not is_proven(private["accountant"]):
+            whose = "from outside" if is_import_path(private["accountant"]) else "which proves less than it says"
             sentences.append(
                 f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{private['accountant']}`, "
-                f"which proves less than it says; the proven figure for the same noise is {epsilon_text(exact)}."
+                f"{whose}; the proven figure for the same noise is {epsilon_text(exact)}."
             )
         sentences.append(_compare(name, summary["schemes"]))
         sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
@@ -55,7 +57,7 @@ def data_text(config: Config) -> str:
 
 def tightest(epsilons: Mapping[str, float | None]) -> tuple[str, float | None]:
     """The smallest ε among accountants that prove theirs, and whose it is; the exact one where several agree."""
-    proven = [(math.inf if e is None else e, name) for name, e in epsilons.items() if accountant_named(name).valid]
+    proven = [(math.inf if e is None else e, name) for name, e in epsilons.items() if is_proven(name)]
     epsilon, name = min(proven, key=lambda pair: (pair[0], list(epsilons).index(pair[1])))
     return name, epsilon if math.isfinite(epsilon) else None
 
@@ -63,7 +65,7 @@ def tightest(epsilons: Mapping[str, float | None]) -> tuple[str, float | None]:
 def audit_sentence(summary: Mapping[str, Any]) -> str:
     """What an audit found, in plain words."""
     lower, confidence = summary["epsilon_lower"], summary["confidence"]
-    proven = {name: e for name, e in summary["epsilon_upper"].items() if accountant_named(name).valid}
+    proven = {name: e for name, e in summary["epsilon_upper"].items() if is_proven(name)}
     name, upper = tightest(proven)
     found = (
         f"At {100 * confidence:g} % confidence the mechanism leaks at least ε = {epsilon_text(lower)} "
@@ -79,7 +81,7 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
 
 def private_scheme(result: Result) -> str | None:
     """The scheme whose promise the reader cares about: the first that keeps a budget."""
-    return next((name for name in result.schemes if scheme_named(name).keeps_budget), None)
+    return next((name for name in result.schemes if scheme_shown(name).keeps_budget), None)
 
 
 def _compare(name: str, schemes: dict[str, dict[str, object]]) -> str:

@@ -10,7 +10,7 @@ from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
-from airfl.rounds.server import check_diameter, server_step
+from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.state import State, Step
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "book",
     "check_diameter",
     "check_views",
+    "decoded",
     "gradient_variance",
     "make_promise",
     "met_by",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,10 +11,11 @@ from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import Link
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import Ledger, smallest
 from airfl.rounds.booking import heard_event
-from airfl.rounds.promise import Promise, make_promise
+from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import (
@@ -51,7 +52,8 @@ def arrange(
     if not scheme.policy.over_air:
         return _ideal(config, scheme, promise, link, dim, clip_norm)
     design, active, gain_bound = radio.rounds(config, rounds)
-    factor = least_gain(clip_norm, dim, config.channel.power_w)
+    length = longest(scheme, clip_norm)
+    factor = least_gain(length, dim, config.channel.power_w)
     active = trimmed(active)
 
     def law(count: int) -> torch.Tensor:
@@ -79,8 +81,11 @@ def arrange(
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
-    hides = [can_hide_participation(config) and not scheme.encoder.own_noise] * len(link.trials)
-    norms_of = scheme.policy.norms
+    tells = scheme.encoder.own_noise or scheme.encoder.remembers
+    hides = [can_hide_participation(config, tells=tells)] * len(link.trials)
+    norms_of = _checked_norms(scheme)
+    if config.scheme.combiner_columns != "all" and is_outside(scheme.policy):
+        hides = [False] * len(link.trials)  # its noise may follow who takes part
     if config.scheme.combiner_columns == "all" or not any(hides):
         norm = norms_of(outlook_of(promise))
     else:
@@ -91,8 +96,8 @@ def arrange(
             norm = torch.where(torch.tensor(hides).unsqueeze(1), credited, norm)
     artificial = torch.zeros(len(link.trials), dtype=torch.float64)
     if scheme.encoder.own_noise:
-        artificial = _artificial(config, link, promise, design, active, factor, clip_norm, dim)
-        growth = [norm_growth(float(power), clip_norm, dim) for power in artificial]
+        artificial = _artificial(config, link, promise, design, active, factor, length, dim)
+        growth = [norm_growth(float(power), length, dim) for power in artificial]
         norm = norm * torch.tensor(growth, dtype=torch.float64).unsqueeze(1)
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return Schedule(
@@ -111,6 +116,26 @@ def arrange(
         tuple(hides),
         promise.budget,
     )
+
+
+def _checked_norms(scheme: Scheme) -> Callable[[Outlook], torch.Tensor]:
+    """The policy's norms; what one from outside returns is checked first."""
+    policy = scheme.policy
+    if not is_outside(policy):
+        return policy.norms
+
+    def norms(outlook: Outlook) -> torch.Tensor:
+        with calling(policy, "policy"):
+            made = torch.as_tensor(policy.norms(outlook)).to(torch.float64)
+        shape = outlook.minimum.shape
+        if made.shape != shape or not bool((made >= outlook.minimum * (1.0 - 1e-12)).all() and made.isfinite().all()):
+            raise InputError(
+                f"policy `{type(policy).__name__}` must return finite norms of shape {tuple(shape)}, none below the "
+                f"least that the power allows (`outlook.minimum`); got shape {tuple(made.shape)}"
+            )
+        return torch.maximum(made, outlook.minimum)
+
+    return norms
 
 
 def _ideal(config: Config, scheme: Scheme, promise: Promise, link: Link, dim: int, clip_norm: float) -> Schedule:

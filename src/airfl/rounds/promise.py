@@ -10,7 +10,9 @@ from functools import cached_property
 import torch
 
 from airfl.accounting import accountant_named
+from airfl.catalogue import is_import_path
 from airfl.config import Config
+from airfl.errors import InputError
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
     Budget,
@@ -23,7 +25,7 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Scheme
+from airfl.schemes import Clip, ClipWithNoise, Mean, Plain, Scheme
 
 #: Devices up to which every round's event keeps one number per device for the base-station observer.
 MAX_DEVICE_NORMS = 1000
@@ -109,7 +111,7 @@ def make_promise(
     learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
     senders = expected_senders(config) if config.system.varies else sampling.num_active
     domain = None
-    if learning.domain_diameter is not None and local_steps and learning.plain_server and scheme.decoder.linear:
+    if learning.domain_diameter is not None and local_steps and learning.plain_server and _contracts(config, scheme):
         domain = Domain(
             learning.domain_diameter,
             privacy.smoothness,
@@ -120,7 +122,7 @@ def make_promise(
         )
     template = RoundEvent(
         round=0,
-        clip_norm=learning.clip_norm_for(dim),
+        clip_norm=longest(scheme, learning.clip_norm_for(dim)),
         gain_bound=1.0,
         noise_var=0.0,
         noise_source="channel",
@@ -129,7 +131,7 @@ def make_promise(
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
-        hides_participation=can_hide_participation(config),
+        hides_participation=can_hide_participation(config, tells=scheme.encoder.remembers),
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
@@ -138,7 +140,24 @@ def make_promise(
     )
     if name == "auto":
         return _tightest(config, promise)
+    if name == "convergent" and domain is None:
+        raise InputError(
+            "accountant `convergent` counts on clipped updates of plain local training and on the received sum itself; "
+            "leave out parts from outside, or book by another accountant"
+        )
     return replace(promise, accountant=name)
+
+
+def longest(scheme: Scheme, clip_norm: float) -> float:
+    """How long what a device sends can be, for power and noise; c where nothing bounds it."""
+    length = scheme.encoder.length(clip_norm)
+    return length if math.isfinite(length) else clip_norm
+
+
+def _contracts(config: Config, scheme: Scheme) -> bool:
+    """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
+    plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise) and type(scheme.decoder) is Mean
+    return plain and not is_import_path(config.engine.backend)
 
 
 def _tightest(config: Config, promise: Promise) -> Promise:
@@ -148,13 +167,15 @@ def _tightest(config: Config, promise: Promise) -> Promise:
     if template.domain is not None and template.domain.smoothness is not None and config.channel.csi_error == 0.0:
         names.append("convergent")
     # Where the combiner serves who is active, its noise tells who that was, unless the floor covers every set.
-    if can_hide_participation(config):
+    if template.hides_participation:
         names.append("sampled")
     if not names:
         return promise
     if promise.epsilon is None or template.noise_power is None:
         return replace(promise, accountant=names[0])
-    best, floor = promise, promise.budget.floor * (1.0 - 1e-6)  # type: ignore[union-attr]
+    if promise.budget is None:  # a promise to the base station is not kept by norms
+        return promise
+    best, floor = promise, promise.budget.floor * (1.0 - 1e-6)
     for name in names:
         candidate = replace(promise, accountant=name)
         budget = candidate.budget

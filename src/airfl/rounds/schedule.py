@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -102,7 +103,7 @@ class Schedule:
         sent = transmit(
             combiner,
             known,
-            self.clip_norm,
+            length if math.isfinite(length) else self.clip_norm,
             self.dim,
             self.link.config.channel.power_w,
             channels,

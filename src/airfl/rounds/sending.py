@@ -7,12 +7,13 @@ import torch
 from airfl.air import Setting
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
+from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
-from airfl.schemes import Encoder
+from airfl.schemes import Encoded, Encoder
 
 
 class Sending:
-    """One scheme's devices in one round.
+    """One scheme's devices in one round; each sends once.
 
     Attributes:
         watch: norms and losses of what passed by.
@@ -21,29 +22,41 @@ class Sending:
 
     def __init__(self, encoder: Encoder, setting: Setting, clip_norm: float, memory: torch.Tensor | None) -> None:
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
-        self._outside = type(encoder).__module__.partition(".")[0] != "airfl"
         self._active = torch.from_numpy(setting.active)
+        self._sent = torch.zeros(setting.active.shape, dtype=torch.bool)
         self.watch = Watch(*setting.active.shape)
         self.memory = None if memory is None else memory.clone()
 
     def encode(self, block: UpdateBlock) -> UpdateBlock:
         """What the devices of a block send."""
-        trial, slot = block.trial.cpu(), block.slot.cpu()
-        where = trial, self._active[trial, slot]
-        own = None if self.memory is None else self.memory[where].to(block.trained.device)
-        encoded = self._encoder.encode(block, self._clip_norm, own)
-        if self._outside:
-            self._check(encoded.block)
+        where = block.trial.cpu(), block.slot.cpu()
+        places = where[0] * self._sent.shape[1] + where[1]
+        if len(places.unique()) < len(places) or bool(self._sent[where].any()):
+            raise InputError("the engine handed on a device's update twice in one round: booked is once")
+        self._sent[where] = True
+        device = self._active[where]
+        own = None
+        if self.memory is not None:  # places where nobody sends remember nothing
+            own = self.memory[where[0], device.clamp(min=0)].masked_fill((device < 0).unsqueeze(1), 0.0)
+            own = own.to(block.trained.device)
+        with calling(self._encoder, "encoder"):
+            encoded = self._encoder.encode(block, self._clip_norm, own)
+            if is_outside(self._encoder):
+                self._check(block, encoded)
         if self.memory is not None and encoded.memory is not None:
-            self.memory[where] = encoded.memory.to(self.memory.device)
+            there = device >= 0
+            self.memory[where[0][there], device[there]] = encoded.memory.to(self.memory.device)[there]
         self.watch.see(encoded.block, encoded.norms)
         return encoded.block
 
-    def _check(self, block: UpdateBlock) -> None:
-        """Refuse what is longer than it is booked for: an encoder from outside is taken at nobody's word."""
-        norms = torch.linalg.vector_norm(block.updates.double(), dim=1)
-        if not bool((norms <= self._length).all()):  # NaN is not
+    def _check(self, block: UpdateBlock, encoded: Encoded) -> None:
+        """Refuse what is longer than it is booked for, or comes twice: what others wrote is taken at nobody's word."""
+        name, made = type(self._encoder).__name__, encoded.block
+        if not (torch.equal(made.trial, block.trial) and torch.equal(made.slot, block.slot)):
+            raise InputError(f"encoder `{name}` must return the same devices as it was given, each once")
+        norms = torch.linalg.vector_norm(made.updates.double(), dim=1)
+        if len(norms) != len(block.trial) or not bool((norms <= self._length * (1.0 - 1e-9)).all()):  # NaN is not
             raise InputError(
-                f"encoder `{type(self._encoder).__name__}` sends an update of length {float(norms.max()):.6g} where "
-                f"its `length` says {self._length:.6g}: what is booked would be too small; bound what it sends"
+                f"encoder `{name}` sends an update of length {float(norms.max()):.9g} where its `length` says "
+                f"{self._length:.9g}: what is booked would be too small; bound it, and leave room for rounding"
             )

@@ -6,7 +6,22 @@ import torch
 
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import calling, is_outside
+from airfl.rounds.schedule import Schedule
 from airfl.rounds.state import State
+from airfl.schemes import Decoder
+
+
+def decoded(decoder: Decoder, received: torch.Tensor, schedule: Schedule) -> torch.Tensor:
+    """What stands in for the sum; what a decoder from outside returns is checked."""
+    if not is_outside(decoder):
+        return decoder.decode(received, schedule.clip_norm, schedule.normaliser)
+    with calling(decoder, "decoder"):
+        made = decoder.decode(received.clone(), schedule.clip_norm, schedule.normaliser)
+        if made.shape != received.shape:
+            name, shape = type(decoder).__name__, tuple(received.shape)
+            raise InputError(f"decoder `{name}` must return a tensor of shape {shape}; got {tuple(made.shape)}")
+    return made
 
 
 def server_step(

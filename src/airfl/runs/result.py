@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -65,6 +65,7 @@ class Result:
 
     Attributes:
         accountant: who books the budget, after resolving ``auto``.
+        kept: the summary of a run that was loaded; reading one executes nobody's code.
     """
 
     config: Config
@@ -73,6 +74,7 @@ class Result:
     provenance: dict[str, Any]
     accountant: str
     out: str | None = None
+    kept: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -82,6 +84,8 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The object that is printed by ``airfl run --json`` and kept in summary.json; no finite ε is null."""
+        if self.kept is not None:
+            return {**self.kept, "out": self.out}
         return {
             "out": self.out,
             "dim": self.dim,

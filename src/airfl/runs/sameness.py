@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from airfl.errors import InputError
+from airfl.imports import source_digest
 from airfl.version import __version__
 
 log = logging.getLogger("airfl")
@@ -30,6 +31,11 @@ def source_sha256() -> str:
 def code_identity() -> dict[str, str]:
     """What decides the last bits of a result, beside the configuration."""
     return {"airfl": __version__, "source": source_sha256(), "torch": str(torch.__version__)}
+
+
+def code_of(imports: Iterable[str]) -> dict[str, str]:
+    """This package, PyTorch, and the files of parts that configurations name."""
+    return {**code_identity(), **{path: source_digest(path) or "not found" for path in imports}}
 
 
 def require_same_code(

@@ -132,7 +132,7 @@ def load(out: str | Path) -> Result:
             )
             for name, entry in summary["schemes"].items()
         }
-        return Result(config, summary["dim"], schemes, provenance, summary["budget_accountant"], str(out))
+        return Result(config, summary["dim"], schemes, provenance, summary["budget_accountant"], str(out), summary)
     except KeyError as error:
         raise InputError(f"`{out}` is not a finished run: it lacks {error}") from None
     except DAMAGE as error:

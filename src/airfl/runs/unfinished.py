@@ -15,13 +15,14 @@ import torch
 
 from airfl.config import Config, from_toml
 from airfl.errors import InputError
+from airfl.imports import beside, look_beside
 from airfl.parallel import torch_threads
 from airfl.rounds import State
 from airfl.runs.checkpoint import drop_checkpoints, restore, save_checkpoint
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
 from airfl.runs.result import Status
-from airfl.runs.sameness import code_identity, require_same_code
+from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import prepare_folder, write_text
 from airfl.runs.together import Log
 from airfl.simulate import Simulation
@@ -42,9 +43,9 @@ class Begun:
     threads: int
 
 
-def identity(device: str) -> dict[str, str]:
+def identity(simulation: Simulation) -> dict[str, str]:
     """What the bits of a run follow from, beside its configuration."""
-    return {**code_identity(), "device": device}
+    return {**code_of(simulation.config.imports), "device": simulation.start.device.type}
 
 
 def read_begun(folder: Path) -> Begun:
@@ -59,6 +60,8 @@ def read_begun(folder: Path) -> Begun:
         sound = False
     if not sound:
         raise InputError(f"`{path}` is damaged, or not of this version; begin the run again in another folder")
+    for place in reversed(data.get("beside", [])):
+        look_beside(Path(place) / FILE)
     return Begun(from_toml(data["config"]), data["code"], data["threads"])
 
 
@@ -127,7 +130,7 @@ class Keeper:
         """Logs as the last checkpoint has them; fresh ones where nothing is resumed."""
         logs = {name: Log([simulation]) for name, simulation in simulations.items()}
         if self._resumed is not None:
-            now = identity(next(iter(simulations.values())).start.device.type)
+            now = identity(next(iter(simulations.values())))
             require_same_code(self._resumed.code, self._folder, anyway=self._anyway, now=now)
             logs = restore(self.path, simulations)
         for log in logs.values():
@@ -175,8 +178,9 @@ class Keeper:
         if self._begun is not None:
             return
         drop_checkpoints(self.path)
-        begun = Begun(first.config, identity(first.start.device.type), torch.get_num_threads())
+        begun = Begun(first.config, identity(first), torch.get_num_threads())
         content = {"format": FORMAT, "config": begun.config.to_toml(), "code": begun.code, "threads": begun.threads}
+        content["beside"] = beside()
         write_text(self._folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
         self._begun = begun
 

@@ -7,7 +7,7 @@ from airfl.schemes.decoders import Mean
 from airfl.schemes.encoders import Clip, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
-from airfl.schemes.table import SCHEMES, scheme_named
+from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
 
 __all__ = [
     "SCHEMES",
@@ -28,4 +28,5 @@ __all__ = [
     "Scheme",
     "WithinBudget",
     "scheme_named",
+    "scheme_shown",
 ]

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from airfl.config import Config
 from airfl.errors import InputError
-from airfl.imports import import_object, is_import_path
+from airfl.imports import calling, import_object, is_import_path
 from airfl.schemes.decoders import Mean
 from airfl.schemes.encoders import Clip, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
@@ -86,6 +86,11 @@ def scheme_named(name: str, config: Config | None = None) -> Scheme:
         found = import_object(name, "scheme")
         if not isinstance(found, Scheme):
             raise InputError(f"scheme `{name}` must be an airfl Scheme; got {type(found).__name__}")
+        whole = isinstance(found.encoder, Encoder) and isinstance(found.policy, Policy)
+        if not whole or not isinstance(found.decoder, Decoder):
+            raise InputError(
+                f"scheme `{name}` must be made of an Encoder, a Policy and a Decoder, not of their classes"
+            )
         scheme = replace(found, name=name)
     if config is None:
         return scheme
@@ -98,6 +103,13 @@ def scheme_named(name: str, config: Config | None = None) -> Scheme:
     )
 
 
+def scheme_shown(name: str) -> Scheme:
+    """A scheme for tables and figures: one from outside under its import path, without importing anything."""
+    if name in SCHEMES:
+        return SCHEMES[name]
+    return Scheme(name, name, "A scheme from outside.", Clip(), WithinBudget(), Mean(), promises_to="model")
+
+
 def _part(path: str | None, kind: type[Part], own: Part) -> Part:
     """The scheme's own part, or the one that an import path names: an object, or a class that takes no arguments."""
     if path is None:
@@ -105,10 +117,8 @@ def _part(path: str | None, kind: type[Part], own: Part) -> Part:
     word = kind.__name__.lower()
     found = import_object(path, word)
     if isinstance(found, type) and issubclass(found, kind):
-        try:
-            found = found()
-        except TypeError as error:
-            raise InputError(f"{word} `{path}` cannot be made: {error}; it is called without arguments") from error
+        with calling(found, word):
+            found = found()  # without arguments
     if not isinstance(found, kind):
         raise InputError(f"{word} `{path}` must be an airfl {kind.__name__}; got {type(found).__name__}")
     return found

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError
+from airfl.imports import beside, look_beside
 from airfl.runs.store import write_bytes
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
@@ -94,7 +94,7 @@ class RayCluster:
                 return
             while waiting and len(at_work) < self._room(ray, job.plan):
                 batch = waiting.pop(0)
-                at_work[remote.remote(shared, batch, self.settings, events, list(sys.path))] = batch
+                at_work[remote.remote(shared, batch, self.settings, events, beside())] = batch
             ready, _ = ray.wait(list(at_work), num_returns=1, timeout=0.3)
             for event in events.get_nowait_batch(events.size()):
                 job.say(event)
@@ -137,7 +137,8 @@ def _remote_batch(
     import ray
     import torch
 
-    sys.path[:] = [*places, *(place for place in sys.path if place not in places)]
+    for place in reversed(places):
+        look_beside(Path(place) / "_")
     torch.set_num_threads(plan.threads)
     mark = hashlib.sha256(json.dumps(plan.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
     node = ray.get_runtime_context().get_node_id()[:12]

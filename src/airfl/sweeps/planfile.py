@@ -11,9 +11,8 @@ from typing import Any
 
 from airfl.config import from_mapping
 from airfl.errors import InputError
-from airfl.imports import source_digest
 from airfl.runs.lock import LOCK
-from airfl.runs.sameness import code_identity, require_same_code
+from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import write_text
 from airfl.study import Plan, Study, find_base, make_plan, make_study
 from airfl.sweeps.batch import Folder
@@ -54,7 +53,7 @@ def open_folder(
         folder.path.mkdir(parents=True, exist_ok=True)
         write_text(folder.path / "study.toml", text)
         write_text(folder.path / BASE, plan.base.to_toml())
-        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code_of(plan), "text": _digest(text)}
+        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": code_of(plan.imports), "text": _digest(text)}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {error}") from None
@@ -100,7 +99,7 @@ def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway
     out = folder.path
     plan.require_room()
     _require_same(_planned(stored), plan.fingerprint(), out)
-    now, before = _code_of(plan), stored.get("code")
+    now, before = code_of(plan.imports), stored.get("code")
     require_same_code(before, out, anyway=anyway, now=now)
     copies = {BASE: plan.base.to_toml()}
     if "text" in stored and stored["text"] == _digest(text):
@@ -123,11 +122,6 @@ def _holds(file: Path, text: str) -> bool:
 
 def _planned(stored: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stored.items() if key not in ("code", "text", "checksum")}
-
-
-def _code_of(plan: Plan) -> dict[str, str]:
-    """This package, PyTorch, and the files of callables that configurations name."""
-    return {**code_identity(), **{path: source_digest(path) or "not found" for path in plan.imports}}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from airfl.devices import Samples, UpdateBlock
 from airfl.privacy import RoundEvent
 from airfl.privacy.checks import Check, certain
 from airfl.randomness import stream
-from airfl.rounds import State, book, update_factor
+from airfl.rounds import book, update_factor
+from airfl.schemes import Mean
 from airfl.simulate import Simulation
 
 #: Entries of updates that are sent alone to see what they contribute, and replicas of the round that is trained.
@@ -110,7 +111,9 @@ def _booked(batch: Simulation, t: int, events: Sequence[RoundEvent]) -> bool:
     slack = 1.0 + 1e-8
     loudest = setting.gains.abs().amax(dim=1).tolist()
     return all(
-        event.noise_var <= planned * slack and gain <= event.gain_bound * slack and event.clip_norm >= clip_norm
+        event.noise_var <= planned * slack
+        and gain <= event.gain_bound * slack
+        and event.clip_norm >= batch.scheme.encoder.length(clip_norm)
         for event, planned, gain in zip(events, setting.noise_var.tolist(), loudest, strict=True)
     )
 
@@ -174,11 +177,13 @@ def _in_training(
     system, plan, t = single.config.system, single.schedule, int(generator.integers(single.config.system.rounds))
     count = max(1, min(system.num_devices, TRAINED_REPLICAS // plan.active.shape[2]))
     batch = opener(single, samples, range(first_key, first_key + count))
+    # What a decoder makes of the sum is post-processing; through the plain mean the model shows the sum itself.
+    batch = replace(batch, scheme=replace(batch.scheme, decoder=Mean()))
     # Rows may share a device where not everyone takes part: any who is there will do.
     there = [row[row >= 0] for row in batch.schedule.active_in(t)]
     devices = [int(row[i % len(row)]) if len(row) else -1 for i, row in enumerate(there)]
     vector = LOUD * plan.clip_norm * random_direction(generator, plan.dim)
-    state = State(t, batch.start, batch.init().ledgers)
+    state = replace(batch.init(), round=t)
     ends = [play_round(batch, state, _in_row(devices, sent)) for sent in (vector, 0.0 * vector)]
     after = [end.models.double().cpu() for end in ends]
     factor = update_factor(batch.config, batch.schedule, t)

@@ -1,0 +1,257 @@
+"""Parts from outside: no ε too small on their word, one sentence where they fail, no code but what was named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import airfl
+from airfl.imports import BESIDE, look_beside
+from airfl.report import headline
+from airfl.schemes import Clip, Decoder, Mean, Policy
+from tests.test_examples import EXAMPLES
+
+HERE = "tests.test_outside"
+DOMAIN = {"learning.domain_diameter": 0.01, "privacy.smoothness": 0.5}
+
+
+class Repeats(Clip):
+    """Sends every update three times."""
+
+    def encode(self, block, clip_norm, memory):
+        encoded = super().encode(block, clip_norm, memory)
+        again = torch.arange(len(block.trial)).repeat(3)
+        made = encoded.block
+        longer = dataclasses.replace(
+            made,
+            trial=made.trial[again],
+            slot=made.slot[again],
+            trained=made.updates[again],
+            losses=made.losses[again],
+            factors=None,
+        )
+        return dataclasses.replace(encoded, block=longer, norms=encoded.norms[again])
+
+
+class Nothing(Clip):
+    def encode(self, block, clip_norm, memory):
+        return None
+
+
+class Fails(Policy):
+    def norms(self, outlook):
+        raise KeyError("where")
+
+
+class Flat(Policy):
+    def norms(self, outlook):
+        return outlook.minimum[:, :1]
+
+
+class FloorAndMore(Policy):
+    """Noise that follows who takes part."""
+
+    def norms(self, outlook):
+        return outlook.at_floor(outlook.require_budget().floor) + outlook.minimum
+
+
+class Shape(Decoder):
+    def decode(self, received, clip_norm, senders):
+        return received[:, :1]
+
+
+class Median(Mean):
+    """Says by inheritance that it is linear."""
+
+    def decode(self, received, clip_norm, senders):
+        return torch.sign(received)
+
+
+class Small:
+    """An accountant that says ε = 0.01 and calls it a proof."""
+
+    name, label, assumptions = "small", "small", "None."
+    observers, valid = ("model", "models"), True
+
+    def __init__(self, ledger, neighbours, observer="model"):
+        pass
+
+    def epsilon(self, delta):
+        return 0.01
+
+    def delta(self, epsilon):
+        return 0.0
+
+    @classmethod
+    def budget(cls, epsilon, delta, template, neighbours, rounds=1):
+        return airfl.privacy.GaussianAccountant.budget(epsilon, delta, template, neighbours, rounds)
+
+
+class Negative(Small):
+    def epsilon(self, delta):
+        return -1.0
+
+
+class TwiceEngine:
+    """Hands on every block twice."""
+
+    name = "twice"
+
+    def __init__(self, spec):
+        from airfl.engines.loop import LoopEngine
+
+        self.loop = LoopEngine(spec)
+
+    def train(self, *asked):
+        for block in self.loop.train(*asked):
+            yield block
+            yield block
+
+
+@pytest.mark.parametrize(
+    ("key", "part", "sentence"),
+    [
+        ("scheme.encoder", "Repeats", "each once"),
+        ("scheme.encoder", "Nothing", "failed"),
+        ("scheme.policy", "Fails", "failed: KeyError"),
+        ("scheme.policy", "Flat", "must return finite norms"),
+        ("scheme.decoder", "Shape", "must return a tensor of shape"),
+        ("engine.backend", "TwiceEngine", "twice in one round"),
+        ("privacy.accountant", "Negative", "not negative"),
+        ("scheme.encoder", "Missing", "cannot be imported"),
+        ("scheme.encoder", "Mean", "must be an airfl Encoder"),
+    ],
+)
+def test_a_part_that_is_wrong_is_one_sentence(tiny, key, part, sentence):
+    config = tiny.replace({key: f"{HERE}:{part}", "scheme.names": ["airfl-dp"], "system.rounds": 2})
+    with pytest.raises(airfl.InputError, match=sentence) as refused:
+        airfl.run(config)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "part"), [("scheme.encoder", "sign_encoder:SignWithMemory"), ("scheme.decoder", f"{HERE}:Median")]
+)
+def test_a_hidden_state_earns_nothing_with_parts_from_outside(tiny, key, part):
+    """The bound counts on clipped plain SGD and on the mean: signs, memories and medians are something else."""
+    config = tiny.replace({**DOMAIN, key: part, "scheme.names": ["airfl-dp"], "privacy.accountant": "auto"})
+    config = config.replace({"system.rounds": 30, "privacy.epsilon": 5.0})
+    result = airfl.run(config.replace({"system.participation": 1.0}))
+    epsilon = result.summary["schemes"]["airfl-dp"]["epsilon"]
+    assert epsilon["convergent"] >= epsilon["gaussian"] * (1 - 1e-12)
+    with pytest.raises(airfl.InputError, match="leave out parts from outside"):
+        airfl.run(config.replace({"privacy.accountant": "convergent"}))
+    ours = config.replace({key: None, "system.participation": 1.0})
+    own = airfl.run(ours).summary["schemes"]["airfl-dp"]["epsilon"]
+    assert own["convergent"] < own["gaussian"]  # so that the test above can fail
+
+
+@pytest.mark.parametrize(
+    ("key", "part"), [("scheme.encoder", "sign_encoder:SignWithMemory"), ("scheme.policy", f"{HERE}:FloorAndMore")]
+)
+def test_sampling_earns_nothing_where_memories_or_noise_tell_who_took_part(tiny, key, part):
+    config = tiny.replace({key: part, "scheme.names": ["airfl-dp"], "privacy.accountant": "sampled"})
+    epsilon = airfl.run(config.replace({"system.rounds": 2})).summary["schemes"]["airfl-dp"]["epsilon"]
+    assert epsilon["sampled"] == pytest.approx(epsilon["gaussian"], rel=1e-9)
+
+
+def test_an_accountant_from_outside_is_no_proof_of_ours(tiny):
+    config = tiny.replace({"privacy.accountant": f"{HERE}:Small", "scheme.names": ["airfl-dp"], "system.rounds": 2})
+    result = airfl.run(config)
+    assert result.summary["schemes"]["airfl-dp"]["epsilon"][f"{HERE}:Small"] == 0.01
+    words = " ".join(headline(result))
+    assert "0.01" not in words
+    assert "from outside" in words
+
+
+def test_what_devices_remember_does_not_depend_on_the_batch(tiny):
+    """Places where nobody sends belong to no device, and touch nobody's memory."""
+    changes = {"system.sampling": "poisson", "system.participation": 0.3, "system.trials": 3, "system.rounds": 3}
+    config = tiny.replace({**changes, "scheme.names": ["airfl-mimo"], "scheme.encoder": "sign_encoder:SignWithMemory"})
+    together, apart = airfl.run(config), airfl.run(config, trials_per_batch=1)
+    assert torch.equal(together.schemes["airfl-mimo"].models, apart.schemes["airfl-mimo"].models)
+
+
+def test_a_scheme_with_memory_can_be_audited(tiny):
+    from airfl import analysis
+
+    found = analysis.audit_run(tiny.replace({"system.rounds": 2}), "sign_scheme:scheme", 20)
+    assert found.summary["failed_checks"] == []
+
+
+def test_a_longer_encoder_gets_the_noise_and_the_power_it_needs(tiny):
+    config = tiny.replace({"scheme.names": ["airfl-dp"], "scheme.encoder": f"{HERE}:Longer", "system.rounds": 2})
+    result = airfl.run(config)
+    assert result.schemes["airfl-dp"].status == "done"
+    assert {event.clip_norm for ledger in result.schemes["airfl-dp"].ledgers for event in ledger.events} == {3.0}
+    assert max(record.max_power_w for record in result.schemes["airfl-dp"].records) <= config.channel.power_w * 1.000001
+
+
+class Longer(Clip):
+    def length(self, clip_norm):
+        return 3.0 * clip_norm
+
+
+def airfl_in(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(Path(airfl.__file__).parents[1])}
+    environment.pop(BESIDE, None)
+    command = [sys.executable, "-m", "airfl.cli", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_only_what_is_named_is_executed(tiny, tmp_path):
+    """Files beside a configuration stand in for nobody's modules, and --no-imports runs none of them."""
+    received, elsewhere = tmp_path / "received", tmp_path / "elsewhere"
+    received.mkdir()
+    elsewhere.mkdir()
+    mark = tmp_path / "executed"
+    for name in ("matplotlib", "sklearn", "random", "airfl", "evil"):
+        (received / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r})\npart = None\n")
+    small = tiny.replace({"system.rounds": 1, "system.trials": 1, "scheme.names": ["airfl-mimo"]})
+    (received / "c.toml").write_text(small.to_toml())
+    done = airfl_in(elsewhere, "run", str(received / "c.toml"), "--no-imports", "--out", "o", "--json")
+    assert done.returncode == 0, done.stderr
+    for named in ("evil", "evil:part"):
+        refused = airfl_in(
+            elsewhere, "run", str(received / "c.toml"), "--no-imports", "--set", f"scheme.encoder={named}"
+        )
+        assert refused.returncode == 2
+    assert not mark.exists()
+    (received / "mine.py").write_text("def first(channels):\n    return channels[..., 0, :]\n")
+    named = airfl_in(
+        elsewhere, "run", str(received / "c.toml"), "--set", "scheme.combiner=mine:first", "--out", "p", "--json"
+    )
+    assert named.returncode == 0, named.stderr
+    assert "mine:first" in named.stderr
+    assert json.loads(named.stdout.splitlines()[-1])["schemes"]["airfl-mimo"]["status"] == "done"
+
+
+def test_a_report_executes_nothing(tiny, tmp_path, monkeypatch, call):
+    config = tiny.replace(
+        {"privacy.accountant": f"{HERE}:Small", "scheme.names": ["sign_scheme:scheme"], "system.rounds": 1}
+    )
+    airfl.save(airfl.run(config), tmp_path / "o")
+    monkeypatch.setattr("airfl.imports.import_object", lambda path, what: pytest.fail(f"{path} was imported"))
+    monkeypatch.setattr("airfl.accounting.import_object", lambda path, what: pytest.fail(f"{path} was imported"))
+    monkeypatch.setattr("airfl.schemes.table.import_object", lambda path, what: pytest.fail(f"{path} was imported"))
+    code, out, error = call("report", "o")
+    assert code == 0, error
+    assert "sign_scheme:scheme" in out.replace("\n", "")
+
+
+def test_a_run_goes_on_with_the_same_parts_only(tiny, tmp_path):
+    from airfl.runs.sameness import code_of
+
+    (tmp_path / "mine_too.py").write_text("a = 1\n")
+    look_beside(tmp_path / "c.toml")
+    before = code_of(["mine_too:a"])
+    (tmp_path / "mine_too.py").write_text("a = 2\n")
+    assert code_of(["mine_too:a"]) != before
+    assert EXAMPLES.is_dir()
