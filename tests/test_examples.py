@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import airfl
+from airfl.devices import load_samples, open_task
+from airfl.runs.checkpoint import restore, save_checkpoint
+from airfl.runs.together import Log
 from airfl.schemes import Clip, Plain
+from airfl.simulate import open_simulation
 from airfl.testing import (
     AccountantContract,
     CombinerContract,
@@ -87,20 +90,24 @@ def test_a_part_from_outside_runs_by_its_import_path(tiny, key, part):
 
 
 def test_a_scheme_from_outside_remembers_over_checkpoints(tiny, tmp_path):
+    """Stopped after two rounds, kept, brought back and gone on with: the same bits as without a stop."""
     config = tiny.replace({"scheme.names": ["sign_scheme:scheme"]})
-    result = airfl.run(config)
-    assert result.schemes["sign_scheme:scheme"].status == "done"
-    assert json.loads(json.dumps(result.summary))["schemes"]["sign_scheme:scheme"]["observer"] == "model"
-
-
-def test_a_combiner_in_a_study_beside_ours_takes_25_lines(tmp_path):
-    assert len((EXAMPLES / "combiner.py").read_text().splitlines()) <= 25
-    command = [sys.executable, str(EXAMPLES / "combiner.py"), "figure.png"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    task = open_task(config, (0, 1), load_samples(config, torch.device("cpu")))
+    simulation = open_simulation(config, "sign_scheme:scheme", task)
+    whole = list(simulation.rounds())[-1][0]
+    log = Log([simulation])
+    for log.current, _ in simulation.rounds():
+        if log.current.round == 2:
+            break
+    save_checkpoint(tmp_path, 2, {"it": log})
+    found = restore(tmp_path, {"it": simulation})["it"].current
+    assert torch.equal(found.memory, log.current.memory)
+    assert float(found.memory.abs().max()) > 0
+    resumed = list(simulation.rounds(found))[-1][0]
+    assert torch.equal(resumed.models, whole.models)
+    assert torch.equal(resumed.memory, whole.memory)
+    forgetful = list(simulation.rounds(replace(found, memory=torch.zeros_like(found.memory))))[-1][0]
+    assert not torch.equal(forgetful.models, whole.models)  # it matters what they remember
 
 
 class Liar(Plain):
