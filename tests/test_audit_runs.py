@@ -16,7 +16,7 @@ from airfl.analysis.audit import canaries, worlds
 from airfl.devices import UpdateBlock, build_model, updates
 from airfl.engines import cpu_span
 from airfl.errors import InputError
-from airfl.privacy import ACCOUNTANTS
+from airfl.privacy import ACCOUNTANTS, PrivacyError
 from airfl.rounds import Schedule
 
 #: Twenty different settings: laws of participation, schemes, relations, and everything that touches noise or gains.
@@ -390,3 +390,6 @@ def test_bad_questions(tiny):
         analysis.audit_run(tiny, "nothing")
     with pytest.raises(InputError, match="at least 10"):
         analysis.audit_run(tiny, "airfl-dp", 1)
+    for audit in (analysis.audit_run, analysis.audit_one_run):
+        with pytest.raises(PrivacyError, match="delta"):
+            audit(tiny, "airfl-dp", delta=float("nan"))

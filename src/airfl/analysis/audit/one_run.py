@@ -18,6 +18,7 @@ from airfl.errors import InputError
 from airfl.privacy import GaussianAccountant
 from airfl.privacy.auditing import best_guesses, one_run_bound
 from airfl.privacy.checks import judged
+from airfl.privacy.events import check_delta
 from airfl.randomness import stream
 from airfl.rounds import State
 from airfl.runs.execute import pick_device
@@ -47,6 +48,7 @@ def audit_one_run(
     if not 2 <= count <= total:
         raise InputError(f"`canaries` must be 2 to {total}, the number of devices; got {count}")
     delta = config.privacy.delta if delta is None else delta
+    check_delta(delta)
     samples = load_samples(config, pick_device(config.engine.device))
     simulation = open_simulation(config, scheme, open_task(config, (0,), samples))
     if count > simulation.schedule.dim:

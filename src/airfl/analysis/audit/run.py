@@ -37,6 +37,7 @@ from airfl.privacy.auditing import (
     threshold_bound,
 )
 from airfl.privacy.checks import judged
+from airfl.privacy.events import check_delta
 from airfl.privacy.looks import Look, best, pooled, read_looks
 from airfl.randomness import stream
 from airfl.runs.execute import pick_device
@@ -88,6 +89,7 @@ def audit_run(
     check_scheme(scheme)
     _check_repetitions(repetitions)
     delta = config.privacy.delta if delta is None else delta
+    check_delta(delta)
     samples = load_samples(config, pick_device(config.engine.device))
     single = open_simulation(config, scheme, open_task(config, (0,), samples))
     promised = promised_to(single)
