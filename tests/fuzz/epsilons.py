@@ -64,6 +64,10 @@ def _judged(question: dict[str, str], ended: Ended) -> tuple[Outcome, str]:
         return "silent_difference", f"no JSON: {error}"
     exact = answers["gaussian"]
     reach = 1 if exact["neighbours"] == "add-remove" else 2
+    if float(question["--noise-var"]) == 0.0:  # no noise protects nobody
+        return (
+            ("ok", "") if exact["epsilon"] is None else ("silent_difference", f"ε = {exact['epsilon']} without noise")
+        )
     with mpmath.workdps(60):
         c, v = (mpmath.mpf(float(question[name])) for name in ("--clip-norm", "--noise-var"))
         mu2 = mpmath.mpf(int(float(question["--rounds"]))) * (reach * c) ** 2 / v
