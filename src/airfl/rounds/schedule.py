@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,7 +11,7 @@ import torch
 from airfl.air import Setting
 from airfl.channel import Link
 from airfl.privacy import Budget
-from airfl.rounds.promise import Promise
+from airfl.rounds.promise import Promise, longest
 from airfl.schemes import Scheme
 from airfl.transceiver import Perk, perk, perk_at, served_channels, transmit
 
@@ -103,7 +102,7 @@ class Schedule:
         sent = transmit(
             combiner,
             known,
-            length if math.isfinite(length) else self.clip_norm,
+            longest(self.scheme, self.clip_norm),
             self.dim,
             self.link.config.channel.power_w,
             channels,

@@ -102,7 +102,7 @@ class Policy(ABC):
 class Decoder(ABC):
     """What stands in for the sum of updates, given what was received: post-processing, so it costs no privacy."""
 
-    #: Whether that is the received sum itself: bounds with a hidden state count on it.
+    #: Whether that is the received sum itself.
     linear: ClassVar[bool] = False
 
     @abstractmethod
