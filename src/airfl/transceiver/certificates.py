@@ -1,12 +1,13 @@
 """A lower bound on ‖w‖² that needs no trust: weak duality of the semidefinite relaxation.
 
 Any λ ≥ 0 with Σ λ_i h_i h_iᴴ ⪯ I proves ‖w‖² ≥ Σ λ_i for every w with |wᴴ h_i| ≥ 1, since
-Σ λ_i ≤ Σ λ_i |wᴴ h_i|² ≤ ‖w‖². The best such λ is found by Newton's method on the barrier
+Σ λ_i ≤ Σ λ_i |wᴴ h_i|² ≤ ‖w‖². For few devices the best such λ is found by Newton's method on the barrier
 
     Σ λ_i + μ log det(I − Σ λ_i h_i h_iᴴ) + μ Σ log λ_i,   μ → 0,
 
-whose gap to the relaxation's value is (K + m) μ. However the iteration ends, λ is divided by the largest eigenvalue of
-Σ λ_i h_i h_iᴴ, so the bound holds.
+whose gap to the relaxation's value is (K + m) μ; for many by the first-order method of ``saddle``, which measures the
+gap over all devices. However the iteration ends, λ is divided by the largest eigenvalue of Σ λ_i h_i h_iᴴ, so the bound
+holds.
 """
 
 from __future__ import annotations
@@ -16,23 +17,31 @@ import dataclasses
 import torch
 
 from airfl.transceiver.design import Design, check_channels
+from airfl.transceiver.saddle import HAIR, bracket
 
 #: Complex numbers that the Newton systems of one chunk of instances may hold.
 CHUNK = 8_000_000
-#: More devices than this are not looked at all at once; the bound then grows from the ones that bind.
-WORKING_SET = 500
+#: Up to this many devices Newton's method is the faster one.
+FEW = 250
+#: First-order steps that are allowed for each Newton step; they are that much cheaper.
+FIRST_ORDER = 50
+#: Share of the bound that ``prices`` spreads over all devices, so that those that cost nothing are in order, too.
+SPREAD = 1e-3
 
 
 def certificate(channels: torch.Tensor, iterations: int = 80, tolerance: float = 1e-3) -> torch.Tensor:
     """Lower bound on ‖w‖² for channels [..., K, m], shape [...]; 0 for an instance that cannot be served.
 
     Args:
-        iterations: Newton steps at most.
+        iterations: Newton steps at most; with more than ``FEW`` devices ``FIRST_ORDER`` times as many others.
         tolerance: stop when the relaxation's value is known to this relative accuracy.
     """
     flat, usable = check_channels(channels)
-    size = max(1, CHUNK // min(flat.shape[1], WORKING_SET) ** 2)
-    bounds = torch.cat([_bound(part, iterations, tolerance) for part in flat.split(size)])
+    if flat.shape[1] > FEW:
+        bounds = torch.stack([bracket(one, tolerance, FIRST_ORDER * iterations).lower for one in flat])
+    else:
+        size = max(1, CHUNK // flat.shape[1] ** 2)
+        bounds = torch.cat([_bound(part, iterations, tolerance) for part in flat.split(size)])
     return torch.where(usable, bounds, 0.0).reshape(channels.shape[:-2])
 
 
@@ -42,72 +51,51 @@ def certify(design: Design, channels: torch.Tensor, iterations: int = 80, tolera
 
 
 def prices(channels: torch.Tensor, iterations: int = 80, tolerance: float = 1e-2) -> torch.Tensor:
-    """λ_i of the bound Σ λ_i ≤ ‖w‖², [..., K]: what each device costs.
-
-    Only the weakest ``WORKING_SET`` devices are looked at; the others have λ_i = 0, as those have that cost nothing.
-    """
+    """λ_i > 0 of the bound Σ λ_i ≤ ‖w‖², [..., K]: what each device costs, the least for those reached best."""
     flat, _ = check_channels(channels)
-    length = torch.linalg.vector_norm(flat, dim=-1)
-    count = min(WORKING_SET, flat.shape[1])
-    chosen = length.topk(count, dim=1, largest=False).indices
-    part = flat.gather(1, chosen.unsqueeze(-1).expand(-1, -1, flat.shape[2]))
-    near = length.gather(1, chosen)
-    reward = (near.amin(dim=1, keepdim=True) / near).square()
-    weights = _weights(part / near.unsqueeze(-1), reward, iterations, tolerance)[0]
-    found = torch.zeros_like(length).scatter_(1, chosen, weights / near.square())
+    if flat.shape[1] > FEW:
+        found = torch.stack([_spread(one, tolerance, FIRST_ORDER * iterations) for one in flat])
+    else:
+        directions, reward, length = _normalised(flat)
+        found = _weights(directions, reward, iterations, tolerance) / length.square()
     return found.reshape(channels.shape[:-1])
 
 
-def _bound(channels: torch.Tensor, iterations: int, tolerance: float) -> torch.Tensor:
-    batch, num_devices, num_antennas = channels.shape
+def _spread(channels: torch.Tensor, tolerance: float, iterations: int) -> torch.Tensor:
+    """Prices [K] of one instance, each device with a little that falls with how well it is reached."""
+    known = bracket(channels, tolerance, iterations)
+    reach = ((channels.conj() @ known.matrix) * channels).sum(dim=-1).real
+    found = known.prices + SPREAD * known.lower * reach.amin() / reach / len(channels)
+    return found / (_largest(channels.unsqueeze(0), found.unsqueeze(0)) * HAIR)
+
+
+def _normalised(channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Unit directions, rewards and ‖h_i‖ of channels [B, K, m].
+
+    With λ_i = l_i/‖h_i‖² the constraint has unit directions and the weakest device the largest reward. Only the angles
+    between directions matter: with fewer devices than antennas they are told in a basis of the span, [B, K, K].
+    """
     length = torch.linalg.vector_norm(channels, dim=-1)
     directions = channels / length.unsqueeze(-1)
-    # With λ_i = l_i/‖h_i‖² the constraint has unit directions and the weakest device the largest reward.
-    reward = (length.amin(dim=1, keepdim=True) / length).square()
-    scale = length.amin(dim=1).square()
-    if num_devices <= WORKING_SET:
-        value, _ = _newton(directions, reward, iterations, tolerance)
-        exact: torch.Tensor = value / scale
-        return exact
-    chosen = reward.topk(min(WORKING_SET // 2, num_devices), dim=1).indices
-    best = torch.zeros(batch, dtype=torch.float64, device=channels.device)
-    for _ in range(5):
-        part = directions.gather(1, chosen.unsqueeze(-1).expand(-1, -1, num_antennas))
-        value, heard = _newton(part, reward.gather(1, chosen), iterations, tolerance)
-        best = torch.maximum(best, value)
-        # heard: the relaxation's W as a factor; the devices it reaches least would raise the bound most.
-        reached = (directions.conj() @ heard).abs().square().sum(dim=-1) / reward
-        reached.scatter_(1, chosen, torch.inf)
-        missing = reached.topk(min(WORKING_SET // 10, num_devices - chosen.shape[1]), dim=1, largest=False).indices
-        chosen = torch.cat([chosen, missing], dim=1)
-    bound: torch.Tensor = best / scale
+    if channels.shape[1] < channels.shape[2]:
+        directions = torch.linalg.qr(directions.mT).R.mT
+    return directions, (length.amin(dim=1, keepdim=True) / length).square(), length
+
+
+def _bound(channels: torch.Tensor, iterations: int, tolerance: float) -> torch.Tensor:
+    directions, reward, length = _normalised(channels)
+    weights = _weights(directions, reward, iterations, tolerance)
+    # Feasible whatever happened to the iteration.
+    largest = torch.clamp(_largest(directions, weights) * HAIR, min=torch.finfo(torch.float64).tiny)
+    bound: torch.Tensor = (reward * weights).sum(dim=1) / largest / length.amin(dim=1).square()
     return bound
 
 
-def _newton(
-    directions: torch.Tensor, reward: torch.Tensor, iterations: int, tolerance: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bound Σ c_i l_i [B] for directions [B, K, m] and rewards c [B, K], and a root of the relaxation's W."""
-    weights, mu = _weights(directions, reward, iterations, tolerance)
-    # Divided by the largest eigenvalue, and a hair for the rounding of that: feasible whatever happened above.
-    largest = _largest(directions, weights) * (1.0 + 1e-10)
-    bound = (reward * weights).sum(dim=1) / torch.clamp(largest, min=torch.finfo(torch.float64).tiny)
-    filled = _weighted(directions, weights)
-    identity = torch.eye(directions.shape[2], dtype=torch.complex128, device=directions.device).expand_as(filled)
-    factor, info = torch.linalg.cholesky_ex(identity - filled)
-    factor = torch.where((info == 0)[:, None, None], factor, identity)
-    root = torch.linalg.solve_triangular(factor, identity, upper=False)
-    return bound, mu.unsqueeze(-1).sqrt() * root.mH
-
-
-def _weights(
-    directions: torch.Tensor, reward: torch.Tensor, iterations: int, tolerance: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Newton's method on the barrier: l [B, K] strictly inside the constraint, and the last μ [B, 1]."""
+def _weights(directions: torch.Tensor, reward: torch.Tensor, iterations: int, tolerance: float) -> torch.Tensor:
+    """Newton's method on the barrier: l [B, K] strictly inside the constraint."""
     batch, num_devices, num_antennas = directions.shape
     identity = torch.eye(num_antennas, dtype=torch.complex128, device=directions.device)
-    weights = torch.full((batch, num_devices), 0.25 * num_antennas / (num_devices + num_antennas), dtype=torch.float64)
-    weights = weights.to(directions.device)
+    weights = torch.full_like(reward, 0.25 * num_antennas / (num_devices + num_antennas))
     weights = 0.5 * weights / _largest(directions, weights).unsqueeze(1)
     mu = 3.0 * (reward * weights).sum(dim=1, keepdim=True) / (num_devices + num_antennas)
     done = torch.zeros(batch, 1, dtype=torch.bool, device=directions.device)
@@ -134,7 +122,7 @@ def _weights(
         if bool(done.all()):
             break
         mu = torch.where(~done & (decrement < 1.0), 0.2 * mu, mu)
-    return weights, mu
+    return weights
 
 
 def _weighted(directions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
