@@ -132,7 +132,7 @@ def _search(everyone: _Devices, tolerance: float, iterations: int) -> tuple[torc
     start = mean = point = _place(devices, isotropic, torch.ones_like(devices.rewards))
     pace, rounds, before = _Pace(1.0, _ratio(point.weights, point.matrix)), 0, float("inf")
     for _ in range(max(1, iterations // STEPS)):
-        if least <= (1.0 + tolerance) * most:
+        if least <= (1.0 + 0.99 * tolerance) * most:  # double precision may see a hair more
             break
         point, mean, pace = _walk(devices, point, mean, STEPS * rounds, pace)
         rounds += 1
