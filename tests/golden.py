@@ -76,7 +76,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "replace": {"privacy.neighbours": "replace", "system.participation": 1.0},
     **{
         f"combiner-{name}": {"scheme.combiner": name, "scheme.names": ["airfl-mimo", "airfl-dp"]}
-        for name in ("multicast", "coordinate", "zero-forcing", "sdr", "ascent", "mrc", "dominant")
+        for name in ("auto", "zero-forcing", "sdr", "mrc")
     },
 }
 

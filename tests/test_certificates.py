@@ -101,7 +101,7 @@ def test_a_bound_that_is_stopped_early_still_holds(seed, steps, k, m):
     found = bracket(h, tolerance=1e-4, iterations=steps)
     check_both_sides(h, found)
     assert float(found.lower) >= 1 / float(h.abs().square().sum(-1).min()) * (1 - 1e-9)
-    assert float(found.lower) <= float(COMBINERS["dominant"](h).norm) ** 2 * (1 + 1e-9)
+    assert float(found.lower) <= float(COMBINERS["mrc"](h).norm) ** 2 * (1 + 1e-9)
 
 
 def test_more_devices_never_lower_the_bound():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.errors import InputError
 from airfl.transceiver import COMBINERS, certificate
 from airfl.transceiver.certificates import certify
-from airfl.transceiver.combiners.coordinate import coordinate
-from airfl.transceiver.combiners.multicast import Effort, multicast
+from airfl.transceiver.combiners.annealed import Effort, annealed, annealed_for_most
+from airfl.transceiver.combiners.polish import least_norm, polished
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import received_gains
 from tests.test_transceiver import channels
 
-FAST = [name for name in COMBINERS if name not in ("sdr", "auto")]
+FAST = [name for name in COMBINERS if name != "sdr"]
 every_method = pytest.mark.parametrize("name", FAST)
 small = settings(max_examples=15)
 
@@ -43,7 +43,7 @@ def test_every_constraint_holds_and_batching_changes_nothing(name, seed):
     heard = received_gains(design.combiner, h).abs()
     assert float(heard.min()) >= 1 - 1e-9
     assert torch.allclose(design.norm, torch.linalg.vector_norm(design.combiner, dim=-1), rtol=1e-12)
-    assert torch.allclose(design.norm[1, 2], COMBINERS[name](h[1, 2]).norm, rtol=1e-6)
+    assert torch.allclose(design.norm[1, 2], COMBINERS[name](h[1, 2]).norm, rtol=1e-12)
 
 
 @every_method
@@ -53,24 +53,21 @@ def test_scale_phase_permutation(name, seed, scale, angle):
     h = channels(seed, *shapes(name, seed))
     norm = float(COMBINERS[name](h).norm)
     turned = h * (scale * np.exp(1j * angle))
-    assert float(COMBINERS[name](turned).norm) * scale == pytest.approx(norm, rel=1e-4)
-    if name in ("multicast", "dominant"):  # the others fix or start from the phases of each device
+    assert float(COMBINERS[name](turned).norm) * scale == pytest.approx(norm, rel=1e-3)
+    if name == "auto":  # the others fix the phase of each device
         own = torch.from_numpy(np.exp(1j * np.random.default_rng(seed).uniform(0, 6.3, h.shape[0])))
-        assert float(COMBINERS[name](h * own[:, None]).norm) == pytest.approx(norm, rel=1e-3)
-    if name != "coordinate":
-        order = torch.from_numpy(np.random.default_rng(seed).permutation(h.shape[0]))
-        assert float(COMBINERS[name](h[order]).norm) == pytest.approx(norm, rel=1e-3)
+        assert float(COMBINERS[name](h * own[:, None]).norm) == pytest.approx(norm, rel=0.05)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(h.shape[0]))
+    assert float(COMBINERS[name](h[order]).norm) == pytest.approx(norm, rel=0.05)
 
 
 @small
 @given(seed=st.integers(0, 10**6))
 def test_never_worse_than_zero_forcing(seed):
-    h = channels(seed, 3, *shapes("coordinate", seed))
+    h = channels(seed, 3, *shapes("zero-forcing", seed))
     closed = zero_forcing(h).norm
-    for method in (coordinate, multicast):
-        assert bool((method(h).norm <= closed * (1 + 1e-12)).all())
-    # Even without any effort.
-    assert bool((multicast(h, Effort(1, 1, 1, 0)).norm <= closed * (1 + 1e-12)).all())
+    for effort in (0.1, 1.0):
+        assert bool((annealed(h, effort).norm <= closed * (1 + 1e-12)).all())
 
 
 def test_against_brute_force_over_phases():
@@ -80,9 +77,19 @@ def test_against_brute_force_over_phases():
     grid = np.exp(1j * np.linspace(0, 2 * np.pi, 400, endpoint=False))
     u = np.stack([np.ones((400, 400), complex), *np.meshgrid(grid, grid)])
     best = np.einsum("iab,ij,jab->ab", u.conj(), gram_inverse, u).real.min()
-    for method in (coordinate, multicast):
-        assert float(method(h).norm) ** 2 <= best * (1 + 1e-3)
-        assert float(method(h).norm) ** 2 >= float(certificate(h)) * (1 - 1e-9)
+    assert float(annealed(h).norm) ** 2 <= best * (1 + 1e-3)
+    assert float(annealed(h).norm) ** 2 >= float(certificate(h)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("num_devices", [3, 40, 400])
+def test_against_brute_force_over_all_directions_of_two_antennas(num_devices):
+    """‖w‖ = 1 up to a phase is a sphere: every point of a fine grid, with and without path loss."""
+    angle, phase = np.meshgrid(np.linspace(0, np.pi / 2, 150), np.linspace(0, 2 * np.pi, 300, endpoint=False))
+    grid = torch.from_numpy(np.stack([np.cos(angle).ravel() + 0j, (np.sin(angle) * np.exp(1j * phase)).ravel()]))
+    for h in channels(num_devices, 2, num_devices, 2, spread_db=0.0), seeded_channels(2, num_devices, 2, 7):
+        for one in h:
+            best = float(1 / (one.conj() @ grid).abs().square().amin(dim=0).max())
+            assert float(annealed(one).norm) ** 2 <= best * 1.01, "a grid of directions finds a better one"
 
 
 @small
@@ -113,15 +120,25 @@ def test_relaxation_value_against_cvxpy_and_sdr_is_never_better():
         bound = certificate(h, tolerance=1e-5)
         for i in range(2):
             assert float(bound[i]) == pytest.approx(relaxation_value(h[i].numpy()), rel=0.01)
-        ours, theirs = multicast(h).norm, sdr(h, samples=200).norm
+        ours, theirs = annealed(h).norm, sdr(h, samples=200).norm
         assert bool((ours <= theirs * (1 + 1e-6)).all())
 
 
-@pytest.mark.parametrize(("active", "limit"), [(45, 1.065), (90, 1.18), (100, 1.2), (200, 1.4)])
+@pytest.mark.parametrize(("active", "limit"), [(45, 1.06), (90, 1.14), (100, 1.17), (200, 1.35)])
 def test_near_optimal_on_the_papers_channels(active, limit):
     """Medians over a few of the instances that benchmarks/combiner.py takes 50 of."""
-    study = compare_combiners(100, active, 9 if active < 200 else 4, seed=1, method="multicast")
-    assert study.methods["multicast"].over_bound_median <= limit
+    study = compare_combiners(100, active, 9 if active < 200 else 4, seed=1)
+    assert study.methods["auto"].over_bound_median <= limit
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "num_antennas", "limit"),
+    [(200, 100, 0.63), (1000, 100, 2.2), (3000, 64, 7.8), (6000, 16, 55), (6000, 4, 260)],
+)
+def test_thousands_of_unit_devices(num_devices, num_antennas, limit):
+    """Medians of a few; the aims of benchmarks/combiner.py, which takes 20 of each."""
+    h = channels(1, 3, num_devices, num_antennas, spread_db=0.0) / np.sqrt(2)
+    assert float(annealed(h).norm.square().median()) <= limit
 
 
 def test_what_cannot_be_served():
@@ -142,8 +159,6 @@ def test_what_cannot_be_served():
         for name in FAST:
             with pytest.raises(InputError):
                 COMBINERS[name](torch.ones(shape, dtype=torch.complex128))
-    with pytest.raises(InputError, match="K <= m"):
-        coordinate(channels(0, 5, 4))
 
 
 def test_design_command(call, tmp_path):
@@ -151,12 +166,12 @@ def test_design_command(call, tmp_path):
     code, out, _ = call("design", *size, "--method", "all", "--certify", "--json")
     methods = json.loads(out)["methods"]
     assert code == 0
-    assert {"multicast", "coordinate", "zero-forcing", "mrc", "dominant"} <= set(methods)
+    assert {"auto", "zero-forcing", "mrc"} <= set(methods)
     for row in methods.values():
         assert 1.0 - 1e-9 <= row["norm2_over_bound_median"] <= row["norm2_over_bound_max"]
         assert row["status"] == "ok"
         assert row["seconds_per_instance"] > 0
-    assert methods["multicast"]["norm2_over_bound_median"] <= methods["zero-forcing"]["norm2_over_bound_median"]
+    assert methods["auto"]["norm2_over_bound_median"] <= methods["zero-forcing"]["norm2_over_bound_median"]
     assert list(json.loads(call("design", *size[:2], "--active", "20", "--json")[1])["methods"]) == ["auto"]
     code, out, _ = call("design", *size, "--out", str(tmp_path / "d"))
     assert "auto" in out
@@ -167,6 +182,8 @@ def test_design_command(call, tmp_path):
     )
     for bad, words in (
         (["--method", "magic"], "no combiner named"),
+        (["--method", "ascent"], "no combiner `ascent` any more; use `auto`"),
+        (["--effort", "0"], "`effort` must be between 0.1 and 100"),
         (["--antennas", "0"], "at least 1"),
         (["--active", "0"], "at least 1"),
         (["--rounds", "0"], "at least 1"),
@@ -176,21 +193,9 @@ def test_design_command(call, tmp_path):
         assert (code, words in error) == (2, True), error
 
 
-@pytest.mark.parametrize(("active", "antennas"), [(100, 4), (300, 2), (64, 1)])
-def test_many_devices_with_and_without_a_working_set(active, antennas, monkeypatch):
-    """Iterating on the hardest devices only is a matter of speed: all are reached, and the norm is about the same."""
-    h = seeded_channels(antennas, active, 4, 3)
-    whole = multicast(h)
-    monkeypatch.setattr(sys.modules["airfl.transceiver.combiners.multicast"], "LARGE", 0)
-    part = multicast(h)
-    assert set(part.status) == set(whole.status) == {"ok"}
-    assert float(received_gains(part.combiner, h).abs().min()) >= 1 - 1e-9
-    assert float((part.norm / whole.norm).median()) < 2.0
-
-
 def test_certify_fills_in_the_gap():
     h = channels(0, 3, 4, 6)
-    design = multicast(h)
+    design = annealed(h)
     assert bool(torch.isinf(design.gap).all())
     proven = certify(design, h)
     assert bool((proven.gap >= -1e-9).all())
@@ -214,13 +219,93 @@ def test_certificate_survives_what_cannot_be_factored_and_does_not_depend_on_its
     ordinary = channels(2, 12, 8)
     together = certificate(torch.stack([same, ordinary]), iterations=400, tolerance=1e-12)
     assert float(together[0]) == pytest.approx(1 / float(same[0].abs().square().sum()), rel=1e-3)
-    assert float(together[1]) <= float(multicast(ordinary).norm) ** 2
+    assert float(together[1]) <= float(annealed(ordinary).norm) ** 2
     assert float(certificate(ordinary)) == pytest.approx(float(certificate(torch.stack([ordinary, same]))[0]), rel=1e-9)
 
 
-def test_many_devices_do_not_depend_on_batching(monkeypatch):
-    """The iteration amplifies rounding; in float64 what is left of it is far below anything that matters."""
-    h = seeded_channels(6, 2000, 3, 2)
-    monkeypatch.setattr(sys.modules["airfl.transceiver.combiners.multicast"], "LARGE", 0)
-    together, alone = multicast(h).norm, torch.stack([multicast(one).norm for one in h])
-    assert torch.allclose(together, alone, rtol=1e-6)
+@pytest.mark.parametrize(("active", "antennas"), [(2, 1), (7, 3), (9, 16), (45, 100), (300, 2), (2000, 6)])
+def test_bits_do_not_depend_on_batching_or_threads(active, antennas):
+    """The search amplifies rounding, so every product and sum has to come out the same whatever is beside it."""
+    h = seeded_channels(antennas, active, 5, 2)
+    together = annealed(h).combiner
+    assert torch.equal(together, torch.stack([annealed(one).combiner for one in h]))
+    assert torch.equal(together[1:4], annealed(h[1:4]).combiner)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(threads, 2))
+        assert torch.equal(together, annealed(h).combiner)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_one_antenna_and_one_device_are_exact():
+    h = channels(0, 4, 30, 1)
+    assert torch.allclose(annealed(h).norm, 1 / h.abs().amin(dim=(1, 2)), rtol=1e-9)
+    h = channels(0, 4, 1, 9)
+    assert torch.allclose(annealed(h).norm, 1 / torch.linalg.vector_norm(h, dim=(1, 2)), rtol=1e-9)
+
+
+def test_more_effort_takes_more_and_finds_more():
+    for size in ((45, 100), (6000, 16), (6000, 4), (1000, 100)):
+        work = [(how.starts + how.later) * how.steps for how in (Effort.of(e, *size) for e in (0.1, 0.5, 1, 4, 30))]
+        assert work == sorted(set(work)), "every effort costs more than the one before"
+    h = channels(5, 6, 600, 4, spread_db=0.0)
+    little, usual, much = (float(annealed(h, effort).norm.log().mean()) for effort in (0.25, 1.0, 6.0))
+    assert much < usual < little
+
+
+def test_a_much_stronger_device_costs_nothing():
+    """One that is 200 dB stronger than the others is reached by any combiner for them."""
+    h = channels(1, 3, 20, 6, spread_db=0.0)
+    loud = torch.cat([h, 1e10 * h[:, :1] + 1e9], dim=1)
+    assert torch.allclose(annealed(loud).norm, annealed(h).norm, rtol=0.05)
+
+
+@small
+@given(seed=st.integers(0, 10**6), rounds=st.integers(0, 3))
+def test_polishing_never_makes_longer_and_its_convex_problem_is_solved(seed, rounds):
+    h = channels(seed, 3, *shapes("auto", seed))
+    first = channels(seed + 1, 3, h.shape[2])
+
+    def length(w):
+        return torch.linalg.vector_norm(w, dim=1) / (h.conj() @ w.unsqueeze(2)).squeeze(2).abs().amin(dim=1)
+
+    assert bool((length(polished(h, first, rounds)) <= length(first) * (1 + 1e-12)).all())
+
+
+@pytest.mark.parametrize(("count", "size"), [(5, 8), (40, 6)])
+def test_least_norm_against_cvxpy(count, size):
+    """Both ways of solving its systems, fewer constraints than unknowns and more."""
+    cvxpy = pytest.importorskip("cvxpy")
+    rng = np.random.default_rng(count)
+    rows = np.abs(rng.standard_normal((count, size)))  # x = (1, …, 1) times enough satisfies all
+    start = 1.1 * np.ones(size) / rows.sum(axis=1).min()
+    found = least_norm(torch.from_numpy(rows)[None], torch.from_numpy(start)[None])[0].numpy()
+    x = cvxpy.Variable(size)
+    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(x)), [rows @ x >= 1]).solve(solver=cvxpy.CLARABEL)
+    assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(x.value), rel=1e-4)
+    assert (rows @ found).min() >= 1 - 1e-6
+
+
+@small
+@given(seed=st.integers(0, 10**6), k=st.integers(2, 9), m=st.integers(1, 6), data=st.data())
+def test_leaving_out_the_worst_aligned(seed, k, m, data):
+    h = channels(seed, 2, k, m)
+    keep = data.draw(st.integers(1, k))
+    design, kept = annealed_for_most(h, keep)
+    assert kept.shape == (2, keep)
+    assert bool((kept.diff(dim=1) > 0).all()), "sorted, nobody twice"
+    served = h.gather(1, kept.unsqueeze(2).expand(-1, -1, m))
+    assert float(received_gains(design.combiner, served).abs().min()) >= 1 - 1e-9
+    assert bool((design.norm.square() >= certificate(served) * (1 - 1e-9)).all())
+
+
+def test_leaving_out_against_brute_force():
+    """Five of seven devices: every choice, each with its own combiner."""
+    for seed in range(4):
+        h = channels(seed, 7, 2, spread_db=3.0)
+        best = min(float(annealed(h[list(five)]).norm) for five in itertools.combinations(range(7), 5))
+        assert float(annealed_for_most(h, 5)[0].norm) <= best * 1.05
+    everybody, kept = annealed_for_most(h, 7)
+    assert kept.tolist() == list(range(7))
+    assert float(everybody.norm) == pytest.approx(float(annealed(h).norm), rel=0.05)

@@ -22,7 +22,7 @@ from airfl.channel.noise import noise_power_w
 from airfl.errors import InputError
 from airfl.linkplan import Quantities, accuracy, answer, free_epsilon, noise_of, plan, pose, scenario_names, solve
 from airfl.linkplan.answer import squared_mu
-from airfl.linkplan.law import LAYOUTS, LIGHT_BEYOND, SETS_BEYOND, combining, table
+from airfl.linkplan.law import LAYOUTS, combining, table
 from airfl.linkplan.quantities import WORDS
 from airfl.linkplan.show import sentences
 from airfl.privacy import GaussianAccountant, gaussian_epsilon, make_accountant, what_if_ledger
@@ -133,13 +133,6 @@ def test_the_table_is_complete_and_hits_its_own_cells(layout):
     cell = table(layout)["full", 6, 16]
     assert vars(combining(layout, 64, 16)) == pytest.approx(vars(cell), rel=1e-9)
     assert vars(combining(layout, 64, 3)) == pytest.approx(vars(table(layout)["full", 6, 3]), rel=1e-9)
-
-
-def test_the_line_between_the_efforts_is_the_combiners_own():
-    import importlib
-
-    solver = importlib.import_module("airfl.transceiver.combiners.multicast")
-    assert (solver.LARGE, solver.WORKING_SET) == (LIGHT_BEYOND, SETS_BEYOND)
 
 
 def test_devices_that_are_followed_are_the_ledgers():

@@ -36,9 +36,13 @@ SCHEMES = {
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
 }
-COMBINERS = ("auto", "multicast", "coordinate", "zero-forcing", "sdr", "ascent", "mrc", "dominant")
+COMBINERS = ("auto", "zero-forcing", "sdr", "mrc")
+#: Combiners of earlier versions, which `auto` has made superfluous.
+FORMER_COMBINERS = ("multicast", "coordinate", "ascent", "dominant")
+#: Time that `auto` may take, as a multiple of the usual.
+LEAST_EFFORT, MOST_EFFORT = 0.1, 100.0
 #: Combiners that serve at most as many devices as there are antennas.
-NEEDS_ANTENNAS = ("zero-forcing", "coordinate")
+NEEDS_ANTENNAS = ("zero-forcing",)
 FADING_LAWS = ("rayleigh", "rician", "trace")
 PARTICIPATION = ("fixed", "poisson")
 ACCOUNTANTS = ("gaussian", "sampled", "convergent", "paper", "koda2020", "liu2020", "park2023")
@@ -70,6 +74,13 @@ def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
     return check
 
 
+def known_combiner(name: str) -> str:
+    """As ``known_name``, with a word on those that are gone."""
+    if name in FORMER_COMBINERS:
+        raise ValueError(f"there is no combiner `{name}` any more; use `auto`, which is at least as good everywhere")
+    return known_name("combiner", COMBINERS)(name)
+
+
 def _schema(names: Sequence[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "anyOf": [{"enum": list(names)}, {"pattern": "^[^:]+:[^:]+$"}]})
 
@@ -79,7 +90,7 @@ def _checked(what: str, names: Sequence[str]) -> tuple[AfterValidator, WithJsonS
 
 
 SchemeName = Annotated[str, *_checked("scheme", tuple(SCHEMES))]
-CombinerName = Annotated[str, *_checked("combiner", COMBINERS)]
+CombinerName = Annotated[str, AfterValidator(known_combiner), _schema(COMBINERS)]
 FadingName = Annotated[str, *_checked("fading law", FADING_LAWS)]
 ParticipationName = Annotated[str, *_checked("law of participation", PARTICIPATION)]
 AccountantName = Annotated[str, *_checked("accountant", ("auto", *ACCOUNTANTS))]

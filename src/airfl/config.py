@@ -20,6 +20,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from airfl.catalogue import (
+    LEAST_EFFORT,
+    MOST_EFFORT,
     NEEDS_ANTENNAS,
     SCHEMES,
     AccountantName,
@@ -238,12 +240,18 @@ class SchemeSection(Section):
     names: tuple[SchemeName, ...] = Field(("airfl-dp",), min_length=1)
     combiner: CombinerName = Field(
         "auto",
-        description="auto, multicast, coordinate, zero-forcing, sdr, ascent, mrc, dominant, or package.module:name",
+        description="auto, zero-forcing, sdr, mrc, or package.module:name",
+    )
+    effort: float = Field(
+        1.0,
+        ge=LEAST_EFFORT,
+        le=MOST_EFFORT,
+        description="time that the combiner `auto` may take, as a multiple of the usual",
     )
     combiner_columns: Literal["active", "all"] = Field(
         "active", description="all: the combiner serves all n devices, active or not"
     )
-    selection: Literal["all", "strongest", "greedy"] = Field(
+    selection: Literal["all", "aligned", "strongest", "greedy"] = Field(
         "all", description="which of the active devices transmit; the others stay silent this round"
     )
     selection_keep: float = Field(0.9, gt=0, le=1, description="share of the active devices that transmit")
@@ -268,6 +276,10 @@ class SchemeSection(Section):
             raise ValueError("`names` lists a scheme twice")
         if self.phases != "ones" and self.combiner != "zero-forcing":
             raise ValueError('`phases` go with combiner = "zero-forcing"; the other methods choose their own')
+        if self.combiner != "auto" and self.effort != 1.0:
+            raise ValueError('`effort` goes with combiner = "auto"; the other methods have none')
+        if self.selection == "aligned" and self.combiner != "auto":
+            raise ValueError('selection = "aligned" goes with combiner = "auto": both are found together')
         if self.selection != "all" and self.combiner_columns == "all":
             raise ValueError('`selection` goes with combiner_columns = "active": the combiner serves who transmits')
         return self
@@ -314,7 +326,7 @@ class Config(Section):
         if needs_air and limited and columns > self.system.num_antennas:
             raise ValueError(
                 f"combiner `{self.scheme.combiner}` serves at most as many devices as there are antennas, got "
-                f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `multicast`, "
+                f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `auto`, "
                 "lower `system.participation` or add antennas"
             )
         if self.system.varies and self.scheme.selection != "all":

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from airfl.catalogue import NEEDS_ANTENNAS
+from airfl.catalogue import FORMER_COMBINERS, LEAST_EFFORT, MOST_EFFORT, NEEDS_ANTENNAS
 from airfl.channel import open_link
 from airfl.config import preset
 from airfl.errors import InputError
-from airfl.transceiver import COMBINERS, certificate
+from airfl.transceiver import COMBINERS, certificate, combiner_named, counting_figure
 
 #: The relaxation's solver takes seconds to a minute per instance: with `all` it gets this many, and only few devices.
 SDR_INSTANCES, SDR_DEVICES = 2, 60
@@ -55,8 +55,20 @@ class CombinerStudy:
     antennas: int
     active: int
     instances: int
-    certified: bool
+    effort: float
+    bounds: tuple[float, ...] | None = field(repr=False)
+    counts: tuple[float, ...] = field(repr=False)
     methods: dict[str, MethodResult]
+
+    @property
+    def bound_median(self) -> float | None:
+        """Median of the proven lower bound on ‖w‖²."""
+        return None if self.bounds is None else float(np.median(self.bounds))
+
+    @property
+    def count_median(self) -> float:
+        """Median of the counting figure: a scale for one combiner, no bound; not a number where it says nothing."""
+        return float(np.median(self.counts))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -68,6 +80,9 @@ class CombinerStudy:
         return {
             "antennas": self.antennas,
             "active": self.active,
+            "effort": self.effort,
+            "lower_bound_median": finite(self.bound_median),
+            "counting_figure_median": finite(self.count_median),
             "methods": {
                 name: {
                     "norm2_median": finite(row.norm2_median),
@@ -103,6 +118,7 @@ def compare_combiners(
     seed: int,
     method: str = "auto",
     certify: bool = True,
+    effort: float = 1.0,
     advance: Callable[[str, int, int], None] = lambda name, done, total: None,
 ) -> CombinerStudy:
     """Run one method, or all that apply, on ``instances`` seeded channels; ``advance`` hears what comes next."""
@@ -114,41 +130,47 @@ def compare_combiners(
         raise InputError(
             f"{instances} x {active} x {antennas} channel coefficients are more than fit in memory; lower `rounds`"
         )
+    if not LEAST_EFFORT <= effort <= MOST_EFFORT:
+        raise InputError(f"`effort` must be between {LEAST_EFFORT:g} and {MOST_EFFORT:g}; got {effort:g}")
     names = _methods(method, antennas, active)
     channels = seeded_channels(antennas, active, instances, seed)
     total = len(names) + int(certify)
     bounds = None
     if certify:
         advance("certificate", 0, total)
-        bounds = certificate(channels).numpy()
+        bounds = tuple(certificate(channels).tolist())
+    counts = tuple(counting_figure(channels).tolist())
     methods = {}
     for number, name in enumerate(names):
         advance(name, number + int(certify), total)
         few = channels[:SDR_INSTANCES] if name == "sdr" and method == "all" else channels
+        solve = combiner_named(name, effort)
         if name != "sdr":
-            COMBINERS[name](few[:1])  # libraries wake up outside the clock
+            solve(few[:1])  # libraries wake up outside the clock
         begin = time.perf_counter()
-        design = COMBINERS[name](few)
+        design = solve(few)
         seconds = (time.perf_counter() - begin) / len(few)
         norm2 = design.norm.square().numpy()
-        over = None if bounds is None else tuple((norm2 / bounds[: len(few)]).tolist())
+        over = None if bounds is None else tuple((norm2 / np.asarray(bounds[: len(few)])).tolist())
         failed = sum(word != "ok" for word in design.status)
         status = "ok" if not failed else f"{failed} of {len(few)} failed"
         methods[name] = MethodResult(tuple(norm2.tolist()), over, seconds, status)
-    return CombinerStudy(antennas, active, instances, certify, methods)
+    return CombinerStudy(antennas, active, instances, effort, bounds, counts, methods)
 
 
 def _methods(method: str, antennas: int, active: int) -> list[str]:
     if method != "all":
+        if method in FORMER_COMBINERS:
+            raise InputError(f"there is no combiner `{method}` any more; use `auto`")
         if method not in COMBINERS:
             raise InputError(f"no combiner named `{method}`; known: {', '.join(COMBINERS)}, all")
         if method in NEEDS_ANTENNAS and active > antennas:
             raise InputError(
                 f"combiner `{method}` needs as many antennas as devices; got {active} devices and {antennas} antennas "
-                "(use `multicast`)"
+                "(use `auto`)"
             )
         return [method]
-    names = [name for name in COMBINERS if name != "auto"]
+    names = list(COMBINERS)
     if active > antennas:
         names = [name for name in names if name not in NEEDS_ANTENNAS]
     if active > SDR_DEVICES or importlib.util.find_spec("cvxpy") is None:

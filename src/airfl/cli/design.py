@@ -17,6 +17,7 @@ def design(
     rounds: Annotated[int, typer.Option(help="Instances: new positions and fading for each.")] = 20,
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 1,
     method: Annotated[str, typer.Option(help="A combiner's name, or all.")] = "auto",
+    effort: Annotated[float, typer.Option(help="Time that `auto` may take, as a multiple of the usual.")] = 1.0,
     certify: Annotated[bool, typer.Option(help="Prove a lower bound for every instance.")] = True,
     out: Annotated[str | None, typer.Option(help="Folder for a plot.")] = None,
     as_json: Json = False,
@@ -29,7 +30,7 @@ def design(
 
     folder = None if out is None else runs.prepare_folder(out, force=True)
     with DesignProgress() as progress:
-        study = analysis.compare_combiners(antennas, active, rounds, seed, method, certify, progress.advance)
+        study = analysis.compare_combiners(antennas, active, rounds, seed, method, certify, effort, progress.advance)
     if folder is not None:
         draw_design(study, folder)
     if as_json:

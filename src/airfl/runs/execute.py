@@ -120,7 +120,7 @@ def _open(config: Config, device: torch.device, trials_per_batch: int | None) ->
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
-    radios = [open_radio(config, batch) for batch in batches]
+    radios = [open_radio(config, batch, device) for batch in batches]
     return {
         name: [open_simulation(config, name, task, radio) for task, radio in zip(tasks, radios, strict=True)]
         for name in config.scheme.names

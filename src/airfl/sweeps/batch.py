@@ -165,7 +165,7 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
         drawn = config.channel.model_copy(update={"power_w": 1.0})
         key = repr((drawn, config.scheme.model_copy(update={"names": ()})))
         if key not in radios:
-            radios[key] = open_radio(config, batch.trials)
+            radios[key] = open_radio(config, batch.trials, where)
         radio = radios[key].at(config)
         for scheme in config.scheme.names:
             simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, radio)

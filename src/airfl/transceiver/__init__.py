@@ -8,6 +8,7 @@ from airfl.transceiver.artificial import Visibility, norm_growth, visibility
 from airfl.transceiver.certificates import certificate
 from airfl.transceiver.combiners import COMBINERS, Combiner, combiner_named
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
+from airfl.transceiver.counting import counting_figure
 from airfl.transceiver.design import Design, Transmission, transmit
 from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
 from airfl.transceiver.online import KnownLaw, MovingEstimate, Predictions, allocate_online, noisy_predictions
@@ -31,6 +32,7 @@ __all__ = [
     "allocate_online",
     "certificate",
     "combiner_named",
+    "counting_figure",
     "last_round_factor",
     "noisy_predictions",
     "norm_growth",

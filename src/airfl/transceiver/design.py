@@ -50,6 +50,10 @@ class Design:
         """s_i = 1/(wᴴ h_i), the scalars that give every device of channels [..., K, m] unit gain, [..., K]."""
         return 1.0 / received_gains(self.combiner, channels.to(torch.complex128))
 
+    def cpu(self) -> Design:
+        """The same design on the CPU."""
+        return Design(self.combiner.cpu(), self.norm.cpu(), self.lower_bound.cpu(), self.iterations.cpu(), self.status)
+
     def require_ok(self) -> Design:
         """Return self if every instance was solved, else raise."""
         bad = [word for word in self.status if word != "ok"]
@@ -80,11 +84,11 @@ def check_channels(channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def finish(combiner: torch.Tensor, channels: torch.Tensor, usable: torch.Tensor, iterations: int) -> Design:
     """Scale combiner [B, m] so that the weakest device of channels [..., K, m] is reached, and say how it went."""
     flat = channels.to(torch.complex128).reshape(-1, *channels.shape[-2:])
-    weakest = received_gains(combiner, flat).abs().amin(dim=-1)
+    weakest = modulus(times(flat.conj(), combiner)).amin(dim=-1)
     solved = usable & torch.isfinite(weakest) & (weakest > 0)
     # A few ulp more, so that |wᴴ h_i| ≥ 1 survives the rounding of the division itself.
     scaled = combiner * (torch.where(solved, 1.0 / weakest, 1.0) * (1.0 + 1e-14)).unsqueeze(-1)
-    norm = torch.where(solved, torch.linalg.vector_norm(scaled, dim=-1), torch.inf)
+    norm = torch.where(solved, torch.view_as_real(scaled).square().sum(dim=(1, 2)).sqrt(), torch.inf)
     solved = solved & torch.isfinite(norm)
     lead = channels.shape[:-2]
     return Design(
@@ -94,6 +98,16 @@ def finish(combiner: torch.Tensor, channels: torch.Tensor, usable: torch.Tensor,
         torch.full(lead, iterations, dtype=torch.int64, device=norm.device),
         tuple("ok" if good else "infeasible" for good in solved.tolist()),
     )
+
+
+def times(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """matrix [B, K, m] times x [B, m], as a product of two columns: with one, rounding depends on what is beside it."""
+    return (matrix @ torch.stack([x, x], dim=2))[..., 0]
+
+
+def modulus(z: torch.Tensor) -> torch.Tensor:
+    """|z| from steps that round the same wherever z lies in memory."""
+    return (z.real * z.real + z.imag * z.imag).sqrt()
 
 
 def better_of(first: Design, second: Design) -> Design:

@@ -12,7 +12,8 @@ import torch
 from airfl.channel import Link, open_link
 from airfl.config import Config
 from airfl.randomness import stream
-from airfl.transceiver.combiners import combiner_named
+from airfl.transceiver.combiners import Combiner, combiner_named
+from airfl.transceiver.combiners.annealed import annealed_for_most
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, Status, received_gains
 from airfl.transceiver.selection import SELECTIONS
@@ -20,6 +21,8 @@ from airfl.transceiver.selection import SELECTIONS
 #: Channel coefficients held at a time while the rounds are designed.
 DESIGN_CHUNK = 4_000_000
 
+
+CPU = torch.device("cpu")
 
 #: The designs, who transmits, and the gain bounds, [trials, T, ...].
 Rounds = tuple[Design, np.ndarray, torch.Tensor]
@@ -31,10 +34,12 @@ class Radio:
 
     Attributes:
         found: rounds that were designed, by what they depend on.
+        device: where combiners are looked for; the designs themselves stay on the CPU.
     """
 
     link: Link
     found: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
+    device: torch.device = CPU
 
     def at(self, config: Config) -> Radio:
         """The same link and combiners for a configuration with another power."""
@@ -43,22 +48,26 @@ class Radio:
     def rounds(self, config: Config, rounds: range) -> Rounds:
         """Design some rounds, once, whichever scheme asks first."""
         scheme = config.scheme
-        key = (rounds, scheme.combiner, scheme.combiner_columns, scheme.selection, scheme.selection_keep, scheme.phases)
+        key = (
+            rounds, scheme.combiner, scheme.effort, scheme.combiner_columns, scheme.selection, scheme.selection_keep,
+            scheme.phases,
+        )  # fmt: skip
         if key not in self.found:
-            self.found[key] = _join_chunks(config, self.link, rounds)
+            self.found[key] = _join_chunks(config, self, rounds)
         return self.found[key]
 
 
-def open_radio(config: Config, trials: Sequence[int]) -> Radio:
+def open_radio(config: Config, trials: Sequence[int], device: torch.device = CPU) -> Radio:
     """The link of some trials, with no combiners yet."""
-    return Radio(open_link(config, trials))
+    return Radio(open_link(config, trials), device=device)
 
 
-def _join_chunks(config: Config, link: Link, rounds: range) -> Rounds:
+def _join_chunks(config: Config, radio: Radio, rounds: range) -> Rounds:
     """Design chunks of rounds, so that few channels are held at a time, and join them."""
+    link = radio.link
     per_round = len(link.trials) * config.system.num_devices * config.system.num_antennas
     size = max(1, DESIGN_CHUNK // per_round)
-    parts = [_design_chunk(config, link, rounds[start : start + size]) for start in range(0, len(rounds), size)]
+    parts = [_design_chunk(config, radio, rounds[start : start + size]) for start in range(0, len(rounds), size)]
     designs = [part[0] for part in parts]
     joined = Design(
         torch.cat([design.combiner for design in designs], dim=1),
@@ -70,27 +79,45 @@ def _join_chunks(config: Config, link: Link, rounds: range) -> Rounds:
     return joined, np.concatenate([part[1] for part in parts], axis=1), torch.cat([part[2] for part in parts], dim=1)
 
 
-def _design_chunk(config: Config, link: Link, rounds: range) -> Rounds:
-    system, scheme = config.system, config.scheme
+def _design_chunk(config: Config, radio: Radio, rounds: range) -> Rounds:
+    system, scheme, link = config.system, config.scheme, radio.link
     known, active = link.estimates(rounds), link.active(rounds)
     if system.varies and scheme.combiner_columns == "active":
-        return _design_ragged(config, link, rounds, known, active)
-    if scheme.selection != "all":
-        keep = max(1, round(scheme.selection_keep * system.num_active))
-        chosen = SELECTIONS[scheme.selection](served_channels(known, active), keep).numpy()
-        active = np.take_along_axis(active, chosen, axis=2)
-    everyone = np.broadcast_to(np.arange(system.num_devices), (*active.shape[:2], system.num_devices))
-    served = everyone if scheme.combiner_columns == "all" else active
-    channels = served_channels(known, served)
-    if scheme.combiner == "zero-forcing":
-        design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
+        return _design_ragged(config, radio, rounds, known, active)
+    if scheme.selection == "aligned":
+        design, chosen = annealed_for_most(
+            served_channels(known, active).to(radio.device), _keep(config), scheme.effort
+        )
+        design, active = design.cpu(), np.take_along_axis(active, chosen.cpu().numpy(), axis=2)
     else:
-        design = combiner_named(scheme.combiner)(channels)
+        if scheme.selection != "all":
+            chosen = SELECTIONS[scheme.selection](served_channels(known, active), _keep(config))
+            active = np.take_along_axis(active, chosen.numpy(), axis=2)
+        everyone = np.broadcast_to(np.arange(system.num_devices), (*active.shape[:2], system.num_devices))
+        served = everyone if scheme.combiner_columns == "all" else active
+        channels = served_channels(known, served)
+        if scheme.combiner == "zero-forcing":
+            design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
+        else:
+            design = _combiner(config, radio)(channels)
     design.require_ok()
     return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
 
 
-def _design_ragged(config: Config, link: Link, rounds: range, known: np.ndarray, active: np.ndarray) -> Rounds:
+def _keep(config: Config) -> int:
+    """How many of the active devices transmit."""
+    return max(1, round(config.scheme.selection_keep * config.system.num_active))
+
+
+def _combiner(config: Config, radio: Radio) -> Combiner:
+    """The method that a configuration asks for, at work on the radio's device where it can be; designs on the CPU."""
+    method = combiner_named(config.scheme.combiner, config.scheme.effort)
+    if config.scheme.combiner != "auto":
+        return method
+    return lambda channels: method(channels.to(radio.device)).cpu()
+
+
+def _design_ragged(config: Config, radio: Radio, rounds: range, known: np.ndarray, active: np.ndarray) -> Rounds:
     """Rounds with different numbers of active devices: those with the same number are designed together.
 
     For a round without any, a combiner for the first device stands in: something has to be received.
@@ -104,17 +131,17 @@ def _design_ragged(config: Config, link: Link, rounds: range, known: np.ndarray,
         served = np.maximum(active[where][:, :count], 0)
         channels = torch.from_numpy(np.take_along_axis(known[where], served[..., None], axis=1))
         if config.scheme.combiner == "zero-forcing":
-            phases = _phases(config, link, rounds, count)
+            phases = _phases(config, radio.link, rounds, count)
             part = zero_forcing(channels, None if phases is None else phases[where])
         else:
-            part = combiner_named(config.scheme.combiner)(channels)
+            part = _combiner(config, radio)(channels)
         part.require_ok()
         combiner[where], norm[where] = part.combiner, part.norm
     nothing = torch.zeros(shape, dtype=torch.float64)
     status: tuple[Status, ...] = tuple("ok" for _ in range(norm.numel()))
     design = Design(combiner, norm, nothing, nothing.to(torch.int64), status)
     # Places that are not taken are looked up as the row's first device, which is served: the bound is unchanged.
-    return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
+    return design, active, _gain_bound(config, radio.link, design, served_channels(known, active), filled(active))
 
 
 def _gain_bound(config: Config, link: Link, design: Design, known: torch.Tensor, active: np.ndarray) -> torch.Tensor:

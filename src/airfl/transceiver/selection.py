@@ -1,4 +1,5 @@
-"""Which of the active devices transmit, when the weakest would set the noise for all.
+"""Which of the active devices transmit, when the weakest would set the noise for all; `aligned`, which finds them
+together with the combiner, is ``combiners.annealed_for_most``.
 
 With K ≫ m the combiner's norm follows the few devices that are hardest to reach. Leaving them silent for a round is
 free of privacy cost (the choice looks at channels, not at data) but biases the sum towards the others: plans report

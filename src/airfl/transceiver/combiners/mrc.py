@@ -1,4 +1,4 @@
-"""Cheap baselines in the manner of maximum-ratio combining."""
+"""A cheap baseline in the manner of maximum-ratio combining."""
 
 from __future__ import annotations
 
@@ -17,11 +17,3 @@ def mrc(channels: torch.Tensor) -> Design:
     flat, usable = check_channels(channels)
     power = flat.abs().square().sum(dim=-1, keepdim=True)
     return finish((flat / power).sum(dim=1), channels, usable, 0)
-
-
-def dominant(channels: torch.Tensor) -> Design:
-    """w = the principal eigenvector of Σ_i h_i h_iᴴ/‖h_i‖⁴, scaled so that the weakest device is reached."""
-    flat, usable = check_channels(channels)
-    scaled = flat / flat.abs().square().sum(dim=-1, keepdim=True)
-    _, vectors = torch.linalg.eigh(scaled.mT @ scaled.conj())
-    return finish(vectors[..., -1], channels, usable, 0)

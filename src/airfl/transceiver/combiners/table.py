@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from airfl.errors import InputError
 from airfl.imports import import_callable, is_import_path
-from airfl.transceiver.combiners.ascent import ascent
-from airfl.transceiver.combiners.coordinate import coordinate
-from airfl.transceiver.combiners.mrc import dominant, mrc
-from airfl.transceiver.combiners.multicast import multicast
+from airfl.transceiver.combiners.annealed import annealed
+from airfl.transceiver.combiners.mrc import mrc
 from airfl.transceiver.combiners.sdr import sdr
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, check_channels, finish
@@ -21,19 +20,17 @@ from airfl.transceiver.design import Design, check_channels, finish
 Combiner = Callable[[torch.Tensor], Design]
 
 COMBINERS: dict[str, Combiner] = {
-    "auto": multicast,  # the best of ours everywhere that was measured (docs/transceiver.md)
-    "multicast": multicast,
-    "coordinate": coordinate,
+    "auto": annealed,  # the best of ours for any number of devices and antennas (docs/transceiver.md)
     "zero-forcing": zero_forcing,
     "sdr": sdr,
-    "ascent": ascent,
     "mrc": mrc,
-    "dominant": dominant,
 }
 
 
-def combiner_named(name: str) -> Combiner:
-    """A method by its name, or from outside by its import path."""
+def combiner_named(name: str, effort: float = 1.0) -> Combiner:
+    """A method by its name, or from outside by its import path; only `auto` can take more or less effort."""
+    if name == "auto":
+        return partial(annealed, effort=effort)
     return outside(import_callable(name, "combiner"), name) if is_import_path(name) else COMBINERS[name]
 
 
