@@ -11,8 +11,8 @@ left out in turns, and their absence averages out (r = 0); far ones are left out
 adds up over rounds. With r it takes data for independent of positions; nothing known to the server could tell more.
 Where noise rules, k/√v is largest: served devices against noise.
 
-Only channels and the configuration are looked at, never data, so the choice costs no privacy. What is booked are the
-rounds as they are sent: the promise does not rest on this choice being good.
+Only the law of the channels and the configuration are looked at, never data, so the choice costs no privacy. What is
+booked are the rounds as they are sent: the promise does not rest on this choice being good.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _best(
     """The configuration with the least error, most devices first; looks on until it gets worse."""
     errors: list[float] = []
     for config in ladder:
-        errors.append(error_of_mean(arrange_rounds(config, scheme, few, dim, local_steps), few.period))
+        errors.append(error_of_mean(arrange_rounds(config, scheme, few, dim, local_steps), few.link.period))
         if len(errors) - 1 - int(np.argmin(errors)) >= PATIENCE:
             break
     return ladder[int(np.argmin(errors))]

@@ -1,5 +1,4 @@
-"""A radio that knows few rounds of the first trials and takes them again and again: to choose with, before all rounds
-are designed."""
+"""A radio that knows few rounds and takes them again and again: to choose with, before all rounds are designed."""
 
 from __future__ import annotations
 
@@ -20,25 +19,35 @@ ROUNDS, TRIALS, MANY_CHANNELS = 4, 4, 20_000
 
 @dataclass(frozen=True)
 class FewLink(Link):
-    """A link whose round t is round t mod R of a longer one."""
+    """A link that has the rounds from ``first`` to ``first + period`` and goes round in them."""
 
+    first: int = 0
     period: int = 1
+
+    def place(self, t: int) -> int:
+        """Which of the few stands for round t, counted from the first of them."""
+        return (t - self.first) % self.period
 
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
         """See ``Link.channels``."""
-        return super().channels([t % self.period for t in rounds])
+        return super().channels([self.first + self.place(t) for t in rounds])
+
+    def active(self, rounds: Sequence[int]) -> np.ndarray:
+        """See ``Link.active``."""
+        return super().active([self.first + self.place(t) for t in rounds])
 
 
 @dataclass(frozen=True)
 class FewRounds(Radio):
-    """A radio whose round t is round t mod R of a longer one."""
+    """The radio of such a link."""
 
-    period: int = 1
+    link: FewLink
 
     def rounds(self, config: Config, rounds: range) -> Rounds:
         """See ``Radio.rounds``."""
-        design, active, bound = super().rounds(config, range(self.period))
-        places = torch.tensor([t % self.period for t in rounds])
+        link = self.link
+        design, active, bound = super().rounds(config, range(link.first, link.first + link.period))
+        places = torch.tensor([link.place(t) for t in rounds])
         ok: tuple[Status, ...] = tuple("ok" for _ in range(len(active) * len(places)))
         again = Design(
             design.combiner[:, places],
@@ -51,13 +60,15 @@ class FewRounds(Radio):
 
 
 def few_rounds(radio: Radio, config: Config) -> FewRounds:
-    """The first rounds of the first trials of a configuration, whichever trials the radio itself is for.
+    """A few rounds after the last of the run, in the first trials, whichever trials the radio itself is for.
 
-    So the choice is the same however trials are batched, and for powers that share a radio rounds are designed once.
-    Of measured channels only the first trial is sure to be there.
+    The same positions and the same law but never the run's own draws, so that a choice made with them looks neither
+    ahead nor at who takes part; and it is the same however trials are batched. Measured channels have no law: their
+    first trial's first rounds stand in. Powers that share a radio share these designs too.
     """
-    channels = config.system.num_active * config.system.num_antennas
-    trials = 1 if channels > MANY_CHANNELS or config.channel.fading == "trace" else TRIALS
-    whole, period = open_link(config, range(trials)), min(ROUNDS, config.system.rounds)
-    link = FewLink(whole.config, whole.trials, whole.noise_power, whole.law, period=period)
-    return FewRounds(link, radio.samples, radio.device, period=period)
+    system, measured = config.system, config.channel.fading == "trace"
+    trials = 1 if measured or system.num_active * system.num_antennas > MANY_CHANNELS else TRIALS
+    first, period = (0, min(ROUNDS, system.rounds)) if measured else (system.rounds, ROUNDS)
+    whole = open_link(config, range(trials))
+    link = FewLink(whole.config, whole.trials, whole.noise_power, whole.law, first=first, period=period)
+    return FewRounds(link, radio.samples, radio.device)
