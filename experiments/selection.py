@@ -34,7 +34,7 @@ from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import write_csv
 from airfl.runs.together import Log, run_together, trained_alike
 from airfl.simulate import Simulation, open_simulation
-from airfl.transceiver import SELECTIONS, open_radio
+from airfl.transceiver import open_radio
 from experiments.selection_figure import draw_selection
 
 SCHEMES = ("airfl-mimo", "airfl-dp")
@@ -60,7 +60,7 @@ PARTS = {
         {},
         (
             EVERYONE,
-            *(("aligned", share) for share in ("best", 0.99, 0.95, 0.9, 0.8, 0.5)),
+            *(("aligned", share) for share in ("best", 0.95, 0.99, 0.9, 0.8, 0.5)),
             *((name, share) for name in ("strongest", "greedy") for share in (0.95, 0.8, 0.5)),
         ),
         (0, -5, -10, -15, -20),
@@ -73,14 +73,14 @@ PARTS = {
             "learning.samples_per_device": None,
         },
         FEW,
-        (0, -20),
+        (-10,),
     ),
-    "sorted": Part(CELL, FEW, (0, -20), is_sorted=True),
+    "sorted": Part(CELL, FEW, (-10,), is_sorted=True),
 }
 #: Half of the preset's rounds and local steps: the study then takes a quarter of an hour on two cores.
 SHORTER = {"system.rounds": 20, "learning.local_steps": 1}
-#: Powers at which the older policies are measured, to the same end.
-FEWER_POWERS = (0, -10, -20)
+#: Powers at which most shares are measured, and those that are measured at every power, to the same end.
+FEWER_POWERS, EVERYWHERE = (0, -10, -20), (EVERYONE, ("aligned", "best"))
 SMOKE = {"system.rounds": 2, "system.num_devices": 200}
 
 
@@ -117,7 +117,7 @@ def measure(
     task, distances = open_task(config, trials, samples), radio.link.law.distances_m  # type: ignore[attr-defined]
     task = by_distance(task, distances) if part.is_sorted else task
     simulations: dict[tuple[int, str], Simulation] = {}
-    powers = [db for db in part.powers_db if selection not in SELECTIONS or db in FEWER_POWERS]
+    powers = [db for db in part.powers_db if policy in EVERYWHERE or db in FEWER_POWERS]
     for db in powers:
         there = config.replace({"channel.power_w": config.channel.power_w * 10 ** (db / 10)})
         for name in SCHEMES:
