@@ -17,6 +17,8 @@ from airfl.report.sentences import silence_sentence
 from airfl.rounds import Schedule, arrange, share
 from airfl.rounds.arrange import arrange_rounds
 from airfl.schemes import SCHEMES
+from airfl.study import make_plan, make_study
+from airfl.sweeps.batch import open_batch
 from airfl.transceiver import few_rounds, open_radio
 from airfl.transceiver.combiners.annealed import annealed_for_most
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
@@ -248,3 +250,20 @@ def test_a_run_says_how_many_transmit_and_who_is_never_heard(crowd):
     assert f"{entry['transmitting']:.0f} of 40 active devices, the share with the least error" in words
     assert "never heard" in words
     assert silence_sentence(config, "fedavg", result.schemes["fedavg"]) == ""
+
+
+def test_a_study_takes_the_same_share_as_a_run(crowd, tmp_path):
+    """Powers of a study share a radio; each has its own number of transmitters, that of the run alone."""
+    (tmp_path / "base.toml").write_text(crowd.to_toml())
+    powers = [1e-10, 1e-2]
+    study = make_study({"name": "shares", "base": str(tmp_path / "base.toml"), "grid": {"channel.power_w": powers}})
+    plan = make_plan(study)
+    (batch,) = plan.batches
+    opened = open_batch(plan, batch, "cpu")
+    counts = []
+    for number, power in enumerate(powers):
+        alone = schedule_of(crowd.replace({"channel.power_w": power}), "airfl-dp")
+        schedule = opened[f"{number}/airfl-dp"].schedule
+        assert np.array_equal(schedule.active, alone.active)
+        counts.append(schedule.normaliser)
+    assert counts[0] < counts[1]
