@@ -2,6 +2,7 @@
 
     python -m experiments.massive --out massive --device cuda                          # tune, run, collect; resumable
     python -m experiments.massive --out massive --presets massive-scattering           # half an hour on two cores
+    python -m experiments.massive --out massive --as-shown experiments/results         # the settings found there
 
 The first two have ε = 0.5, 1 and 2. Tuning: every budget gets each candidate below once, one trial, on the validation
 split (a sixth of the training part; the test part is not touched). The best one of a budget is then run with the
@@ -14,6 +15,7 @@ Writes massive.csv and massive.json (candidates, choices, provenance) to the out
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from dataclasses import dataclass
 from itertools import product
@@ -23,7 +25,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airfl.config import read
-from airfl.paper.studies import notes_of
+from airfl.paper.studies import notes_of, read_rows
 from experiments.perk import POWER_TO_SPARE, finals, merge_csv, merge_json, over_trials, run, scheme_at
 
 EPSILONS = (0.5, 1.0, 2.0)
@@ -88,6 +90,22 @@ def tune(preset: str, out: Path, device: str) -> tuple[list[dict[str, Any]], dic
     return shown, {"tuning": tried, "tuning_budget": f"{len(tuning.candidates)} runs a budget"}
 
 
+def as_shown(preset: str, results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The settings of an earlier tuning, from its massive.csv and massive.json."""
+    shown = [
+        {
+            **scheme_at(row["epsilon"]),
+            "system.rounds": int(row["rounds"]),
+            "learning.server_step": row["server_step"],
+            "learning.domain_diameter": row["domain_diameter"],
+        }
+        for row in read_rows(results / "massive.csv")
+        if row["preset"] == preset
+    ]
+    earlier = json.loads((results / "massive.json").read_text())[preset]
+    return shown, {key: earlier[key] for key in ("tuning", "tuning_budget")}
+
+
 def show(preset: str, trials: int, points: list[dict[str, Any]], out: Path, device: str) -> tuple[list[Any], Any]:
     """Test accuracies of a preset at some points, with its own radio link."""
     content = {
@@ -137,6 +155,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--presets", default="massive,massive-scattering,massive-cnn")
+    parser.add_argument("--as-shown", type=Path, help="folder with an earlier massive.csv: do not tune again")
     arguments = parser.parse_args()
     names = arguments.presets.split(",")
     known = (*TUNINGS, "massive-cnn")
@@ -148,7 +167,8 @@ def main() -> None:
     for preset in names:
         points, tuning = [{"scheme.names": ["airfl-dp"]}, {"scheme.names": ["fedavg-clip"]}], {}
         if preset in TUNINGS:
-            points, tuning = tune(preset, out, arguments.device)
+            tuned = arguments.as_shown
+            points, tuning = as_shown(preset, tuned) if tuned else tune(preset, out, arguments.device)
         found, provenance = show(preset, arguments.trials, points, out, arguments.device)
         notes[preset] = {**provenance, **tuning}
         rows += found

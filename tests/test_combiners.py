@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ from hypothesis import strategies as st
 
 from airfl.analysis.combiners import compare_combiners, seeded_channels
 from airfl.catalogue import NEEDS_ANTENNAS
+from airfl.config import preset
 from airfl.errors import InputError
-from airfl.transceiver import COMBINERS, certificate
+from airfl.paper.studies import read_rows
+from airfl.transceiver import COMBINERS, certificate, open_radio
 from airfl.transceiver.certificates import certify
 from airfl.transceiver.combiners.annealed import Effort, annealed, annealed_for_most
 from airfl.transceiver.combiners.polish import least_norm, polished
@@ -22,6 +26,7 @@ from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import received_gains
 from tests.test_transceiver import channels
 
+RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 FAST = [name for name in COMBINERS if name != "sdr"]
 every_method = pytest.mark.parametrize("name", FAST)
 small = settings(max_examples=15)
@@ -172,7 +177,14 @@ def test_design_command(call, tmp_path):
         assert row["status"] == "ok"
         assert row["seconds_per_instance"] > 0
     assert methods["auto"]["norm2_over_bound_median"] <= methods["zero-forcing"]["norm2_over_bound_median"]
-    assert list(json.loads(call("design", *size[:2], "--active", "20", "--json")[1])["methods"]) == ["auto"]
+    many = json.loads(call("design", *size[:2], "--active", "20", "--effort", "0.5", "--json")[1])
+    assert list(many["methods"]) == ["auto"]
+    assert many["effort"] == 0.5
+    assert 0 < many["lower_bound_median"] <= many["methods"]["auto"]["norm2_median"]
+    assert many["counting_figure_median"] > 0
+    shown = call("design", *size[:2], "--active", "40")[1]
+    assert "Proven: ‖w‖² ≥" in shown
+    assert "That is no bound" in " ".join(shown.split())
     code, out, _ = call("design", *size, "--out", str(tmp_path / "d"))
     assert "auto" in out
     assert (tmp_path / "d" / "combiners.png").is_file()
@@ -309,3 +321,51 @@ def test_leaving_out_against_brute_force():
     everybody, kept = annealed_for_most(h, 7)
     assert kept.tolist() == list(range(7))
     assert float(everybody.norm) == pytest.approx(float(annealed(h).norm), rel=0.05)
+
+
+def test_no_jumps_from_ten_devices_to_a_hundred_thousand():
+    """The committed curve: it rises, and no point is half a dB from the middle of its neighbours."""
+    rows = read_rows(RESULTS / "combiner_curve.csv")
+    assert len(rows) == 40
+    assert (rows[0]["devices"], rows[-1]["devices"]) == (10, 100_000)
+    level = np.array([10 * math.log10(row["norm2_median"]) for row in rows])
+    assert (np.diff(level) > 0).all()
+    assert np.abs(level[1:-1] - (level[:-2] + level[2:]) / 2).max() < 0.5
+    for row in rows:
+        assert row["bound_median"] <= row["norm2_median"]
+        assert row["norm2_low"] <= row["norm2_median"] <= row["norm2_high"]
+
+
+@pytest.mark.parametrize("antennas", [2, 8, 40])
+def test_one_more_device_or_antenna_changes_little(antennas):
+    """Across every border of the effort: with nested devices the norm rises a little at a time."""
+    h = channels(9, 3, 1300 if antennas < 40 else 520, antennas + 1, spread_db=0.0)
+    for count in (3, antennas, antennas + 1, 2 * antennas, 10_000 // antennas, 20_000 // antennas):
+        count = min(count, h.shape[1] - 1)
+        served, more = h[:, :count, :antennas], h[:, : count + 1, :antennas]
+        step = 20 * float((annealed(more).norm / annealed(served).norm).log10().median())
+        assert -0.5 <= step <= 0.5 + 20 / count
+        wider = 20 * float((annealed(h[:, :count]).norm / annealed(served).norm).log10().median())
+        assert wider <= 0.5
+
+
+def test_former_names_effort_and_alignment_in_a_configuration():
+    config = preset("paper")
+    with pytest.raises(InputError, match="no combiner `ascent` any more; use `auto`"):
+        config.replace({"scheme.combiner": "ascent"})
+    with pytest.raises(InputError, match='`effort` goes with combiner = "auto"'):
+        config.replace({"scheme.combiner": "mrc", "scheme.effort": 2.0})
+    with pytest.raises(InputError, match="both are found together"):
+        config.replace({"scheme.combiner": "zero-forcing", "scheme.selection": "aligned"})
+    with pytest.raises(InputError, match="effort"):
+        config.replace({"scheme.combiner": "auto", "scheme.effort": 0.0})
+
+
+def test_more_effort_is_designed_anew_and_a_radio_takes_its_device():
+    few = {"system.num_devices": 40, "system.num_antennas": 3, "system.participation": 1.0, "system.rounds": 4}
+    config = preset("paper").replace({**few, "scheme.combiner": "auto"})
+    radio = open_radio(config, (0, 1), torch.device("cpu"))
+    usual = radio.rounds(config, range(4))[0]
+    more = radio.rounds(config.replace({"scheme.effort": 4.0}), range(4))[0]
+    assert len(radio.found) == 2
+    assert float(more.norm.log().mean()) <= float(usual.norm.log().mean())
