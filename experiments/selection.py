@@ -1,6 +1,6 @@
 """Who is left out: accuracy at equal power when the worst aligned devices stay silent.
 
-    python -m experiments.selection --out experiments/results [--device cuda] [--scale smoke]
+    python -m experiments.selection --out experiments/results [--device cuda] [--scale smoke]    # resumable
 
 The preset `massive-linear` (6,000 devices, 16 antennas, softmax regression) with 20 rounds of one local step, at its
 own power and at less, without a budget (`airfl-mimo`) and with ε = 1 (`airfl-dp`). Parts:
@@ -29,6 +29,7 @@ import numpy as np
 import airfl
 from airfl.devices import Samples, Task, open_task
 from airfl.devices.task import load_samples
+from airfl.paper.studies import read_rows
 from airfl.rounds import Schedule
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import write_csv
@@ -54,14 +55,14 @@ class Part:
     is_sorted: bool = False
 
 
-FEW: tuple[Policy, ...] = (EVERYONE, ("strongest", 0.8), ("aligned", 0.8), ("aligned", 0.5), ("aligned", "best"))
+FEW: tuple[Policy, ...] = (EVERYONE, ("strongest", 0.8), ("aligned", 0.8), ("aligned", "best"))
 PARTS = {
     "sky": Part(
         {},
         (
             EVERYONE,
-            *(("aligned", share) for share in ("best", 0.95, 0.99, 0.9, 0.8, 0.5)),
-            *((name, share) for name in ("strongest", "greedy") for share in (0.95, 0.8, 0.5)),
+            *(("aligned", share) for share in ("best", 0.95, 0.8, 0.5)),
+            *((name, share) for name in ("strongest", "greedy") for share in (0.8, 0.5)),
         ),
         (0, -5, -10, -15, -20),
     ),
@@ -80,7 +81,7 @@ PARTS = {
 #: Half of the preset's rounds and local steps: the study then takes a quarter of an hour on two cores.
 SHORTER = {"system.rounds": 20, "learning.local_steps": 1}
 #: Powers at which most shares are measured, and those that are measured at every power, to the same end.
-FEWER_POWERS, EVERYWHERE = (0, -10, -20), (EVERYONE, ("aligned", "best"))
+FEWER_POWERS, EVERYWHERE = (-10, -20), (EVERYONE, ("aligned", "best"))
 SMOKE = {"system.rounds": 2, "system.num_devices": 200}
 
 
@@ -183,16 +184,20 @@ def main() -> None:
     folder, where = Path(arguments.out), pick_device(arguments.device)
     folder.mkdir(parents=True, exist_ok=True)
     changes = {"engine.device": where.type, **dict(airfl.config.parse_override(text) for text in arguments.set)}
-    rows: list[dict[str, Any]] = []
-    notes: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = read_rows(folder / "selection.csv")
+    kept = folder / "selection.json"
+    notes: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
     for name in arguments.parts.split(","):
         base = base_of(PARTS[name], arguments.trials, arguments.scale, changes)
         samples = load_samples(base, where)
-        notes[name] = {"config": base.to_mapping(), "policies": {}}
+        notes.setdefault(name, {"config": base.to_mapping(), "policies": {}})
+        done = notes[name]["policies"]
         for policy in PARTS[name].policies:
+            if f"{policy[0]} {policy[1]}" in done:
+                continue
             found, provenance = measure(base, PARTS[name], policy, samples)
             rows += [{"part": name, **row} for row in found]
-            notes[name]["policies"][f"{policy[0]} {policy[1]}"] = provenance
+            done[f"{policy[0]} {policy[1]}"] = provenance
             write(folder, rows, notes)
             print(name, *policy, f"{provenance['seconds']} s", flush=True)
     draw_selection(rows, folder)

@@ -20,12 +20,12 @@ WORDS = {
     "all": "everyone",
     "strongest": "strongest",
     "greedy": "greedy",
-    "aligned": "aligned, best of the shares by test accuracy",
-    "best": "aligned, share chosen (best)",
+    "aligned": "aligned, share given",
+    "best": "aligned, share chosen by `best`",
 }
 TITLES = {"airfl-mimo": "no budget", "airfl-dp": "ε = 1"}
 #: At which accuracy is shown against the share.
-SHARES_AT_DB = -10
+SHARES_AT_DB = -20
 
 
 def kind(row: Row) -> str:
@@ -46,7 +46,7 @@ def draw_selection(rows: Sequence[Row], folder: Path) -> None:
             _shares(grid[1][column], [row for row in mine if row["power_db"] == SHARES_AT_DB])
             grid[0][column].set_title(TITLES[scheme], fontsize=10)
         for axes in grid.flat:
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
         for axes in grid[:, 0]:
             axes.set_ylabel("test accuracy")
         grid[1][0].legend(fontsize=8)
@@ -59,7 +59,8 @@ def _powers(axes: Axes, rows: Sequence[Row]) -> None:
         powers = sorted({row["power_db"] for row in own})
         top = [max(row["accuracy_mean"] for row in own if row["power_db"] == power) for power in powers]
         axes.plot(powers, top, markersize=4, label=WORDS[name], **style)
-    axes.set_xlabel("transmit power against the preset's, dB; every policy at its best share")
+    axes.set_xticks(sorted({row["power_db"] for row in rows}))
+    axes.set_xlabel("power against the preset's, dB (each at its best share)")
 
 
 def _shares(axes: Axes, rows: Sequence[Row]) -> None:
