@@ -41,6 +41,9 @@ COMBINERS = ("auto", "zero-forcing", "sdr", "mrc")
 FORMER_COMBINERS = ("multicast", "coordinate", "ascent", "dominant")
 #: Time that `auto` may take, as a multiple of the usual.
 LEAST_EFFORT, MOST_EFFORT = 0.1, 100.0
+#: Shares of the active devices that `selection_keep = "best"` chooses from, and the one where nothing is said.
+SHARES = (1.0, 0.995, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2, 0.1)
+USUAL_SHARE = 0.9
 #: Combiners that serve at most as many devices as there are antennas.
 NEEDS_ANTENNAS = ("zero-forcing",)
 FADING_LAWS = ("rayleigh", "rician", "trace")

@@ -14,16 +14,18 @@ import struct
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from airfl.catalogue import (
     LEAST_EFFORT,
     MOST_EFFORT,
     NEEDS_ANTENNAS,
     SCHEMES,
+    SHARES,
+    USUAL_SHARE,
     AccountantName,
     CombinerName,
     EngineName,
@@ -254,7 +256,11 @@ class SchemeSection(Section):
     selection: Literal["all", "aligned", "strongest", "greedy"] = Field(
         "all", description="which of the active devices transmit; the others stay silent this round"
     )
-    selection_keep: float = Field(0.9, gt=0, le=1, description="share of the active devices that transmit")
+    selection_keep: Annotated[float, Field(gt=0, le=1)] | Literal["best"] | None = Field(
+        None,
+        description="share of the active devices that transmit; best: the one with the least error of the mean. "
+        "Default: best with `aligned`, 0.9 with `strongest` and `greedy`",
+    )
     online: Literal["law", "estimate", "predictions"] = Field(
         "law", description="what airfl-dp-online knows of the channels to come"
     )
@@ -270,6 +276,28 @@ class SchemeSection(Section):
         None, description="package.module:name in place of what the server makes of the sum"
     )
 
+    @property
+    def share(self) -> float | Literal["best"]:
+        """``selection_keep``, or what it is where nothing is said."""
+        if self.selection_keep is None:
+            return "best" if self.selection == "aligned" else USUAL_SHARE
+        return self.selection_keep
+
+    @property
+    def least_share(self) -> float:
+        """The smallest share of the active devices that may transmit."""
+        if self.selection == "all":
+            return 1.0
+        return SHARES[-1] if self.share == "best" else float(self.share)
+
+    @field_validator("selection_keep", mode="before")
+    @classmethod
+    def _a_share_or_best(cls, value: Any) -> Any:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None or value == "best" or (number and 0 < value <= 1):
+            return value
+        raise ValueError(f'a share above 0 and at most 1, or "best"; got {value!r}')
+
     @model_validator(mode="after")
     def _no_scheme_twice(self) -> Self:
         if len(set(self.names)) != len(self.names):
@@ -280,6 +308,8 @@ class SchemeSection(Section):
             raise ValueError('`effort` goes with combiner = "auto"; the other methods have none')
         if self.selection == "aligned" and self.combiner != "auto":
             raise ValueError('selection = "aligned" goes with combiner = "auto": both are found together')
+        if self.selection in ("strongest", "greedy") and self.selection_keep == "best":
+            raise ValueError('selection_keep = "best" goes with selection = "aligned"; give `selection_keep` a number')
         if self.selection != "all" and self.combiner_columns == "all":
             raise ValueError('`selection` goes with combiner_columns = "active": the combiner serves who transmits')
         return self

@@ -64,7 +64,7 @@ def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
 def fewest_active(config: Config) -> int:
     """K, or what is surely reached of it where it varies or some stay silent."""
     active = config.system.num_active // 2 if config.system.varies else config.system.num_active
-    return active if config.scheme.selection == "all" else int(active * config.scheme.selection_keep)
+    return int(active * config.scheme.least_share)
 
 
 def require_memory(needs: list[Need], subject: str = "this configuration") -> None:

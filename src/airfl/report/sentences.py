@@ -46,6 +46,7 @@ def headline(result: Result) -> list[str]:
                 f"A curious base station learns far more (ε = {epsilon_text(curious)}): the promise holds only if the "
                 "base station is trusted."
             )
+    sentences += [silence_sentence(result.config, name, scheme) for name, scheme in result.schemes.items()]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -97,6 +98,20 @@ def _compare(name: str, schemes: dict[str, dict[str, object]]) -> str:
             level = f"{abs(points):.1f} points {'below' if points >= 0 else 'above'}"
             parts.append(f"{'level with' if abs(points) < 0.05 else level} {words}")
     return f"That is {' and '.join(parts)}." if parts else ""
+
+
+def silence_sentence(config: Config, name: str, scheme: SchemeResult) -> str:
+    """How many devices were left out of a round, why so many, and how many of them always."""
+    shown = scheme_shown(name)
+    if config.scheme.selection == "all" or not scheme.transmitting or not shown.policy.over_air:
+        return ""
+    system, most = config.system, max(scheme.never_heard, default=0)
+    why = ", the share with the least error of the mean," if config.scheme.share == "best" else ""
+    never = "every device was heard in some round"
+    if most:
+        never = f"{most:,} of {system.num_devices:,} were never heard, and the model knows nothing of their data"
+    share = f"{scheme.transmitting:,.0f} of {system.num_active:,} active devices{why}"
+    return f"{shown.title}: {share} transmitted in a round; {never}."
 
 
 def perk_sentence(scheme: SchemeResult, power_w: float) -> str:

@@ -3,7 +3,6 @@
 In: configuration, scheme, radio, updates. Out: settings, events, rows. May import all but runs, report and cli.
 """
 
-from airfl.rounds.arrange import arrange
 from airfl.rounds.booking import book, check_views, gradient_variance, update_factor
 from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
@@ -11,6 +10,7 @@ from airfl.rounds.records import RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
+from airfl.rounds.share import arrange
 from airfl.rounds.state import State, Step
 
 __all__ = [

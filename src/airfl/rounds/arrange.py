@@ -31,10 +31,12 @@ from airfl.transceiver import (
 from airfl.transceiver.design import better_of, least_gain
 
 
-def arrange(
+def arrange_rounds(
     config: Config, scheme: Scheme, radio: Radio, dim: int, local_steps: Sequence[int] | None = None
 ) -> Schedule:
     """Design all rounds of all trials: combiner direction, minimum norm π_t, and the norm q_t the scheme asks for.
+
+    How many devices transmit is settled by then (``share.arrange``).
 
     Args:
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.

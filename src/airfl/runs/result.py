@@ -28,6 +28,7 @@ class SchemeResult:
         records: one row per trial and round.
         ledgers: one per trial.
         models: final models, [trials, d]; None unless the scheme is done and its budget was kept.
+        transmitting: devices that transmit in a round, or would on average; 0 where an older version did not say.
         never_heard: devices that did not transmit in any round, per trial.
         perks: one per trial where there is a budget and a radio link.
         accountant: whose ε the records hold; observer: whom it is about.
@@ -45,6 +46,7 @@ class SchemeResult:
     seconds: float
     accountant: str
     observer: Observer
+    transmitting: float = 0.0
 
     def final(self, *, tested: bool = False) -> list[RoundRecord]:
         """The last record of every trial; with ``tested``, the last one that has an accuracy."""
@@ -123,6 +125,7 @@ class Result:
             "epsilon": by_observer["model"],
             "epsilon_by_observer": by_observer,
             "noise_var_mean": _mean(noise),
+            "transmitting": scheme.transmitting,
             "never_heard": list(scheme.never_heard),
             "perk": [asdict(item) for item in scheme.perks],
             "seconds": scheme.seconds,

@@ -129,6 +129,7 @@ def load(out: str | Path) -> Result:
                 seconds=entry["seconds"],
                 accountant=entry["accountant"],
                 observer=entry["observer"],
+                transmitting=entry.get("transmitting", 0.0),
             )
             for name, entry in summary["schemes"].items()
         }

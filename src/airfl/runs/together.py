@@ -67,6 +67,7 @@ class Log:
             seconds=self.seconds,
             accountant=plans[0].promise.accountant,
             observer=plans[0].promise.observer,
+            transmitting=plans[0].normaliser,
         )
 
 

@@ -10,6 +10,7 @@ from airfl.transceiver.combiners import COMBINERS, Combiner, combiner_named
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.counting import counting_figure
 from airfl.transceiver.design import Design, Transmission, transmit
+from airfl.transceiver.few import FewRounds, few_rounds
 from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
 from airfl.transceiver.online import KnownLaw, MovingEstimate, Predictions, allocate_online, noisy_predictions
 from airfl.transceiver.radio import Radio, open_radio, served_channels
@@ -20,6 +21,7 @@ __all__ = [
     "SELECTIONS",
     "Combiner",
     "Design",
+    "FewRounds",
     "KnownLaw",
     "MovingEstimate",
     "Perk",
@@ -33,6 +35,7 @@ __all__ = [
     "certificate",
     "combiner_named",
     "counting_figure",
+    "few_rounds",
     "last_round_factor",
     "noisy_predictions",
     "norm_growth",

@@ -34,12 +34,14 @@ class Radio:
 
     Attributes:
         found: rounds that were designed, by what they depend on.
+        samples: the same of the few rounds that a choice of configuration looks at (``few_rounds``).
         device: where combiners are looked for; the designs themselves stay on the CPU.
     """
 
     link: Link
     found: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
     device: torch.device = CPU
+    samples: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, config: Config) -> Radio:
         """The same link and combiners for a configuration with another power."""
@@ -49,7 +51,7 @@ class Radio:
         """Design some rounds, once, whichever scheme asks first."""
         scheme = config.scheme
         key = (
-            rounds, scheme.combiner, scheme.effort, scheme.combiner_columns, scheme.selection, scheme.selection_keep,
+            rounds, scheme.combiner, scheme.effort, scheme.combiner_columns, scheme.selection, scheme.share,
             scheme.phases,
         )  # fmt: skip
         if key not in self.found:
@@ -106,7 +108,9 @@ def _design_chunk(config: Config, radio: Radio, rounds: range) -> Rounds:
 
 def _keep(config: Config) -> int:
     """How many of the active devices transmit."""
-    return max(1, round(config.scheme.selection_keep * config.system.num_active))
+    share = config.scheme.share
+    assert share != "best", "a share is settled before rounds are designed"
+    return max(1, round(share * config.system.num_active))
 
 
 def _combiner(config: Config, radio: Radio) -> Combiner:

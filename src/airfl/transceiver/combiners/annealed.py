@@ -99,9 +99,7 @@ def annealed(channels: torch.Tensor, effort: float = 1.0) -> Design:
     flat, usable = check_channels(channels)
     how = Effort.of(effort, flat.shape[1], flat.shape[2])
     combiner, _ = _solve_all(flat, how, 0)
-    design = finish(combiner, channels, usable, how.steps)
-    # Never worse than the closed form, where there is one.
-    return better_of(design, zero_forcing(channels)) if channels.shape[-2] <= channels.shape[-1] else design
+    return _or_closed_form(finish(combiner, channels, usable, how.steps), channels)
 
 
 def annealed_for_most(channels: torch.Tensor, keep: int, effort: float = 1.0) -> tuple[Design, torch.Tensor]:
@@ -114,7 +112,12 @@ def annealed_for_most(channels: torch.Tensor, keep: int, effort: float = 1.0) ->
     combiner, kept = _solve_all(flat, how, flat.shape[1] - keep)
     kept = kept.reshape(*channels.shape[:-2], keep)
     served = channels.gather(-2, kept.unsqueeze(-1).expand(*kept.shape, channels.shape[-1]))
-    return finish(combiner, served, usable, how.steps), kept
+    return _or_closed_form(finish(combiner, served, usable, how.steps), served), kept
+
+
+def _or_closed_form(design: Design, channels: torch.Tensor) -> Design:
+    """Never worse than the closed form, where there is one."""
+    return better_of(design, zero_forcing(channels)) if channels.shape[-2] <= channels.shape[-1] else design
 
 
 def _solve_all(flat: torch.Tensor, how: Effort, left_out: int) -> tuple[torch.Tensor, torch.Tensor]:
