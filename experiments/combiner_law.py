@@ -9,7 +9,7 @@ solves: minimise ρ = ‖w‖² subject to |wᴴ h_i| ≥ 1 for K devices. Every
     disk    distances r = R·√U(0, 1), as the simulator drops devices
     ring    all devices at the edge, as seen from a satellite (the simulator's min_distance_m = cell_radius_m)
 
-A cell is measured until the standard error of the mean of 1/ρ is below ``--error`` or its seconds are up, but for two
+A cell is measured until the standard error of the mean of 1/ρ is below ``--error`` or its seconds are up, but for four
 drops at least. Positions are drawn anew for every drop; every drop sees several independent fadings. Channels are drawn
 where they are used: results on a CPU and on a GPU agree within their standard errors, not in bits.
 """
@@ -148,7 +148,7 @@ def measure(cell: Cell, how: How) -> dict[str, Any]:
     while True:
         observe(sample, draw(generator, layout, size, fadings, devices, antennas))
         drops, late = len(sample.inverse), time.monotonic() - started > how.seconds
-        if (late and drops >= 2) or (drops >= 8 and sample.error < how.error):
+        if (late and drops >= 4) or (drops >= 8 and sample.error < how.error):
             break
     if kind == "cuda":
         torch.cuda.empty_cache()

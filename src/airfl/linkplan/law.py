@@ -30,7 +30,7 @@ MOST_DEVICES, MOST_ANTENNAS = 1_000_000, 256
 #: Exponents of the last interval between powers of two, in K and in m.
 LAST_DEVICES, LAST_ANTENNAS = 19, 7
 #: What a doubling of K brings beyond 1/K, over what the one before brought.
-FADES = 0.8
+FADES = 0.75
 
 
 @dataclass(frozen=True)
