@@ -84,7 +84,7 @@ def test_the_table_has_no_holes_and_hits_its_own_cells(layout):
         measured = sorted(devices for _, devices, m in rows if m == antennas)
         assert measured == [n for n in DEVICES if fewest_devices(layout) <= n <= measured[-1]]
         assert measured[-1] * antennas >= 65_536
-    assert all(int(row["drops"]) >= 2 and int(row["fadings"]) >= 2 for row in rows.values())
+    assert all(int(row["drops"]) * int(row["fadings"]) >= 8 for row in rows.values())
     for devices in (2, 3, 100, 777, 6000, 60_000, 65_536, 300_000, MOST_DEVICES):
         for antennas in (1, 2, 3, 100, 200, 256):
             found = combining(layout, devices, antennas)

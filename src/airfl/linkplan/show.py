@@ -17,7 +17,7 @@ from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number
 #: Standard error of the table of combiners below which it need not be mentioned.
 WELL_KNOWN = 0.02
 #: How far off extrapolated combiners were where they were measured after all.
-EXTRAPOLATED = "the SNR threshold was up to 0.5 dB off where that was checked"
+EXTRAPOLATED = "the SNR threshold was up to 0.5 dB off where that was checked (docs/plan.md)"
 
 _OBSERVERS = {
     "model": "who sees the final model",
