@@ -39,7 +39,7 @@ class Size:
         aim: norm² on unit channels, with the usual effort.
         seconds: time per instance.
         effort: a larger effort that is tried too, with its aims.
-        before: median norm² of the default combiner of airfl 0.3 (commit 0f21d4e) on these instances, by law.
+        before: median norm² of the default combiner of commit 0f21d4e on these instances, by law.
         cvxpy: instances for the semidefinite relaxation.
     """
 

@@ -1,6 +1,6 @@
-"""How small can the combiner be on average? The table that `airfl plan` looks up, measured on the project's combiner.
+"""How small can the combiner be on average? The table that `airfl plan` looks up, measured on the default combiner.
 
-    python -m experiments.combiner_law --out src/airfl/linkplan [--layout disk] [--seconds 6]
+    python -m experiments.combiner_law --out src/airfl/linkplan [--device cuda] [--workers 8] [--seconds 6]
 
 Channels are drawn with the path gain at the cell edge as unit, h_i = √(Λ_i/Λ_edge)·CN(0, I_m), and the default combiner
 solves: minimise ρ = ‖w‖² subject to |wᴴ h_i| ≥ 1 for K devices. Everything physical follows by scaling
@@ -9,26 +9,25 @@ solves: minimise ρ = ‖w‖² subject to |wᴴ h_i| ≥ 1 for K devices. Every
     disk    distances r = R·√U(0, 1), as the simulator drops devices
     ring    all devices at the edge, as seen from a satellite (the simulator's min_distance_m = cell_radius_m)
 
-The combiner works in three ways, and its norm jumps between them, so each has a table of its own that reaches one step
-of the grid beyond its border; a look-up does not interpolate across one:
+A cell is measured until the standard error of the mean of 1/ρ is below ``--error`` or its seconds are up, but for four
+drops at least. Positions are drawn anew for every drop; every drop sees several independent fadings. Channels are drawn
+where they are used: results on a CPU and on a GPU agree within their standard errors, not in bits.
 
-    full     K·m up to ``multicast.LARGE``
-    light    beyond it, fewer starts and steps
-    sets     beyond it and K above ``WORKING_SET``·m: iterates on the devices that are hardest to reach
-
-A cell is measured until the standard error of the mean of 1/ρ is below 1 % or its seconds are up, but for two drops at
-least (one of more than 8,192 devices). Positions are drawn
-anew for every drop; every drop sees several independent fadings.
+The shipped tables have, for every m, the cells up to the first one with fewer than eight channels or, from 128 devices
+on, an error above 2 %; the rest of what was measured is in experiments/results/combiner_law_check.csv.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import importlib
 import itertools
 import math
+import multiprocessing
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,47 +35,75 @@ import numpy as np
 import torch
 from scipy import integrate
 
-from airfl.randomness import complex_normal
-
-solver: Any = importlib.import_module("airfl.transceiver.combiners.multicast")
-#: Coefficients beyond which the combiner looks less hard, and how hard it looks there.
-LARGE: int = solver.LARGE
-LIGHT = solver.default_effort(LARGE, 1000)
+from airfl.transceiver.combiners.annealed import annealed
 
 LAYOUTS = ("disk", "ring")
-DEVICES = tuple(2**k for k in range(17))
+DEVICES = tuple(2**k for k in range(21))
 ANTENNAS = (1, 2, 3, *(2**k for k in range(2, 9)))
 #: Closest device over cell radius, as the simulator's defaults: 1 m of 1 km.
 CLOSEST = 1e-3
+#: Channel coefficients held at a time where that is possible, by device, and drops at most.
+BATCH, MOST_DROPS = {"cpu": 2**19, "cuda": 2**23}, {"cpu": 256, "cuda": 512}
+#: Devices up to which one of them is followed through eight fadings (the planner asks up to 1,000); beyond, two.
+FOLLOWED = 4096
 FIELDS = (
-    "layout", "effort", "devices", "antennas", "drops", "fadings", "inverse_norm2", "standard_error", "drop_spread",
+    "layout", "devices", "antennas", "drops", "fadings", "inverse_norm2", "standard_error", "drop_spread",
     "mean_power", "loudest_round", "loudest_run",
 )  # fmt: skip
 
-
-def draw(rng: np.random.Generator, layout: str, drops: int, fadings: int, devices: int, antennas: int) -> np.ndarray:
-    """Channels [drops, fadings, K, m] in units of the path gain at the edge."""
-    distance = np.maximum(np.sqrt(rng.random((drops, 1, devices, 1))), CLOSEST)
-    fading = complex_normal(rng, (drops, fadings, devices, antennas))
-    return fading if layout == "ring" else fading / distance
+Cell = tuple[str, int, int]
 
 
-def cells(layout: str) -> list[tuple[str, int, int]]:
-    """Effort, K and m of every cell: each effort on its own side of the line and one step of the grid beyond."""
-    found = []
-    for devices in DEVICES:
-        for antennas in ANTENNAS:
-            # The mean strength of one device dropped on a disk is that of a device at the mast: no use.
-            if devices == 1 and layout == "disk":
-                continue
-            size, crowd = devices * antennas, devices / antennas
-            if size <= 4 * LARGE:
-                found.append(("full", devices, antennas))
-            if 4 * size > LARGE and 1 < crowd <= 64 and antennas >= 64 and devices <= 8192:
-                found.append(("light", devices, antennas))
-            if 4 * size > LARGE and crowd >= solver.WORKING_SET / 2 and antennas >= 4:
-                found.append(("sets", devices, antennas))
-    return found
+@dataclass(frozen=True)
+class How:
+    """Where to measure, and for how long: until the relative error is reached or the seconds are up."""
+
+    device: str = "cpu"
+    error: float = 0.005
+    seconds: float = 6.0
+
+
+@dataclass
+class Sample:
+    """What was seen so far, an entry for each drop: 1/ρ of its fadings, mean power, logarithms of the loudest."""
+
+    inverse: list[list[float]]
+    power: list[float]
+    loud_round: list[float]
+    loud_run: list[float]
+
+    @property
+    def error(self) -> float:
+        """Relative standard error of the mean of 1/ρ; drops are independent, fadings of one drop are not."""
+        per_drop = np.array(self.inverse).mean(axis=1)
+        return float(per_drop.std(ddof=1) / per_drop.mean() / math.sqrt(len(per_drop)))
+
+    @property
+    def drop_spread(self) -> float:
+        """Two fadings of one drop have in common what the positions do: their covariance is the drops' variance."""
+        logs = np.log(np.array(self.inverse))
+        between = np.cov(logs[:, ::2].mean(axis=1), logs[:, 1::2].mean(axis=1))[0, 1]
+        return math.sqrt(max(0.0, between))
+
+
+def cells(layout: str) -> list[Cell]:
+    """Layout, K and m of every cell, the cheap ones first."""
+    # The mean strength of one device dropped on a disk is that of a device at the mast: no use.
+    found = [(layout, k, m) for k in DEVICES for m in ANTENNAS if k > 1 or layout == "ring"]
+    return sorted(found, key=lambda cell: cell[1] * cell[2])
+
+
+def draw(
+    generator: torch.Generator, layout: str, drops: int, fadings: int, devices: int, antennas: int
+) -> Iterator[torch.Tensor]:
+    """Channels [drops, some fadings, K, m] in units of the path gain at the edge, as many as fit at a time."""
+    where: dict[str, Any] = {"generator": generator, "device": generator.device, "dtype": torch.float64}
+    distance = torch.rand((drops, 1, devices, 1), **where).sqrt().clamp(min=CLOSEST)
+    fits = drops * fadings * devices * antennas <= BATCH[generator.device.type]
+    for count in [fadings] if fits else [1] * fadings:
+        shape = (drops, count, devices, antennas)
+        fading = torch.complex(torch.randn(shape, **where), torch.randn(shape, **where)) * math.sqrt(0.5)
+        yield fading if layout == "ring" else fading / distance
 
 
 def single_antenna(layout: str, devices: int) -> float:
@@ -95,95 +122,106 @@ def single_antenna(layout: str, devices: int) -> float:
     return math.fsum(pieces) + integrate.quad(survives, edges[-1], math.inf)[0]
 
 
-def combine(channels: torch.Tensor, effort: str) -> Any:
-    """The default combiner, made to work in one of its ways."""
-
-    def solve(part: torch.Tensor, how: Any) -> torch.Tensor:
-        problem = solver._Problem.of(part)
-        if effort == "sets":
-            w = solver._by_working_sets(problem, how)
-        else:
-            w = solver._polish(problem, solver._explore(problem, how), how)
-        best = problem.value(w).argmin(dim=1)
-        return w.gather(2, best[:, None, None].expand(-1, part.shape[2], 1)).squeeze(-1)
-
-    devices, antennas = channels.shape[-2:]
-    solver._solve = solve
-    solver.LARGE = 10**12  # what the default effort looks at
-    return solver.multicast(channels, LIGHT if effort != "full" else solver.default_effort(devices, antennas))
+def observe(sample: Sample, parts: Iterator[torch.Tensor]) -> None:
+    """Add drops to a sample."""
+    inverse, energy, power = [], [], []
+    for channels in parts:
+        found = annealed(channels).require_ok()
+        heard = (channels.conj() @ found.combiner.unsqueeze(-1)).squeeze(-1).abs().square()
+        inverse.append(1.0 / found.norm.square())
+        power.append((1.0 / heard).mean(dim=2))
+        energy.append(torch.linalg.vector_norm(channels, dim=-1).square() / heard)  # ‖h_i s_i‖², over all antennas
+    joined = torch.cat(energy, dim=1)
+    sample.inverse += torch.cat(inverse, dim=1).tolist()
+    sample.power += torch.cat(power, dim=1).mean(dim=1).tolist()
+    sample.loud_round += joined.amax(dim=2).mean(dim=1).log().tolist()
+    sample.loud_run += joined.mean(dim=1).amax(dim=1).log().tolist()
 
 
-def measure(layout: str, effort: str, devices: int, antennas: int, seconds: float) -> dict[str, Any]:
-    rng = np.random.default_rng([LAYOUTS.index(layout), devices, antennas])
-    fadings = 8 if devices <= 1024 else 2
-    size = max(1, min(256, 400_000 // (devices * antennas * fadings)))
+def measure(cell: Cell, how: How) -> dict[str, Any]:
+    """One row of the table."""
+    layout, devices, antennas = cell
+    torch.set_num_threads(1)
+    generator = torch.Generator(how.device).manual_seed(1000 * devices + 2 * antennas + LAYOUTS.index(layout))
+    fadings = 8 if devices <= FOLLOWED else 2
+    kind = generator.device.type
+    size = max(1, min(MOST_DROPS[kind], BATCH[kind] // (devices * antennas * fadings)))
     started = time.monotonic()
-    inverse, power, loud_round, loud_run = [], [], [], []
+    sample = Sample([], [], [], [])
     while True:
-        channels = torch.from_numpy(draw(rng, layout, size, fadings, devices, antennas))
-        found = combine(channels, effort).require_ok()
-        heard = torch.einsum("dfm,dfkm->dfk", found.combiner.conj(), channels).abs().square()
-        energy = channels.abs().square().sum(-1) / heard  # ‖h_i s_i‖², what all antennas hear of a device
-        inverse += (1.0 / found.norm.square()).tolist()
-        power += (1.0 / heard).mean(dim=(1, 2)).tolist()
-        loud_round += energy.amax(dim=2).mean(dim=1).log().tolist()
-        loud_run += energy.mean(dim=1).amax(dim=1).log().tolist()
-        values = np.array(inverse)
-        per_drop = values.mean(axis=1)
-        samples = per_drop if len(values) > 1 else values[0]
-        spread = samples.std() / samples.mean() / math.sqrt(len(samples))
-        late = time.monotonic() - started > seconds
-        if (late and len(values) >= (2 if devices <= 8192 else 1)) or (len(values) >= 8 and spread < 0.01):
+        observe(sample, draw(generator, layout, size, fadings, devices, antennas))
+        drops, late = len(sample.inverse), time.monotonic() - started > how.seconds
+        if (late and drops >= 4) or (drops >= 8 and sample.error < how.error):
             break
-    # Two fadings of one drop have in common what the positions do: their covariance is the variance between drops.
-    logs = np.log(values)
-    between = np.cov(logs[:, ::2].mean(axis=1), logs[:, 1::2].mean(axis=1))[0, 1] if len(logs) > 1 else 0.0
-    mean = values.mean()
+    if kind == "cuda":
+        torch.cuda.empty_cache()
+    mean, error = float(np.mean(sample.inverse)), sample.error
     if antennas == 1:
-        mean, spread = single_antenna(layout, devices), 0.0
+        mean, error = single_antenna(layout, devices), 0.0
     return {
         "layout": layout,
-        "effort": effort,
         "devices": devices,
         "antennas": antennas,
-        "drops": len(values),
+        "drops": drops,
         "fadings": fadings,
         "inverse_norm2": f"{mean:.5g}",
-        "standard_error": f"{spread:.2g}",
-        "drop_spread": f"{math.sqrt(max(0.0, between)):.3g}",
-        "mean_power": f"{np.mean(power):.4g}",
-        "loudest_round": f"{math.exp(np.mean(loud_round)):.4g}",
-        "loudest_run": f"{math.exp(np.mean(loud_run)):.4g}",
+        "standard_error": f"{error:.2g}",
+        "drop_spread": f"{sample.drop_spread:.3g}",
+        "mean_power": f"{np.mean(sample.power):.4g}",
+        "loudest_round": f"{math.exp(np.mean(sample.loud_round)):.4g}",
+        "loudest_run": f"{math.exp(np.mean(sample.loud_run)):.4g}",
     }
+
+
+def read(path: Path) -> dict[Cell, dict[str, Any]]:
+    """The rows that are there already."""
+    if not path.is_file():
+        return {}
+    with open(path, newline="") as file:
+        return {(r["layout"], int(r["devices"]), int(r["antennas"])): r for r in csv.DictReader(file)}
+
+
+def write(path: Path, rows: dict[Cell, dict[str, Any]]) -> None:
+    """The table, by K and m."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[cell] for cell in sorted(rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--layout", choices=LAYOUTS, action="append")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--workers", type=int, default=1, help="cells at a time")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
     parser.add_argument("--refine", type=float, default=1.0, help="with --resume: measure again above this error")
-    parser.add_argument("--antennas", type=int, nargs=2, default=(1, ANTENNAS[-1]), help="only cells within")
-    parser.add_argument("--devices", type=int, nargs=2, default=(1, DEVICES[-1]), help="only cells within")
-    parser.add_argument("--seconds", type=float, default=6.0, help="per cell")
+    parser.add_argument("--coefficients", type=int, nargs=2, default=(1, 2**28), help="only cells with K·m within")
+    parser.add_argument("--error", type=float, default=How.error, help="relative standard error to reach")
+    parser.add_argument("--seconds", type=float, default=How.seconds, help="per cell, at most")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    for layout in arguments.layout or LAYOUTS:
-        path = Path(arguments.out) / f"law_{layout}.csv"
-        rows: dict[tuple[str, int, int], dict[str, Any]] = {}
-        if arguments.resume and path.is_file():
-            with open(path, newline="") as file:
-                rows = {(r["effort"], int(r["devices"]), int(r["antennas"])): r for r in csv.DictReader(file)}
-        for cell in cells(layout):
-            done = cell in rows and float(rows[cell]["standard_error"]) <= arguments.refine
-            inside = arguments.devices[0] <= cell[1] <= arguments.devices[1]
-            if done or not inside or not arguments.antennas[0] <= cell[2] <= arguments.antennas[1]:
+    how = How(arguments.device, arguments.error, arguments.seconds)
+    least, most = arguments.coefficients
+    layouts = arguments.layout or LAYOUTS
+    paths = {layout: arguments.out / f"law_{layout}.csv" for layout in layouts}
+    rows = {layout: read(path) if arguments.resume else {} for layout, path in paths.items()}
+    wanted = [
+        cell
+        for cell in sorted(itertools.chain(*map(cells, layouts)), key=lambda cell: cell[1] * cell[2])
+        if least <= cell[1] * cell[2] <= most
+        and (cell not in rows[cell[0]] or float(rows[cell[0]][cell]["standard_error"]) > arguments.refine)
+    ]
+    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
+        jobs = {pool.submit(measure, cell, how): cell for cell in wanted}
+        for job in as_completed(jobs):
+            cell = jobs[job]
+            try:
+                rows[cell[0]][cell] = job.result()
+            except torch.OutOfMemoryError:
+                print(f"{cell} does not fit beside the others; --resume with fewer workers", flush=True)
                 continue
-            rows[cell] = measure(layout, *cell, arguments.seconds)
-            with open(path, "w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows[key] for key in cells(layout) if key in rows)
+            write(paths[cell[0]], rows[cell[0]])
 
 
 if __name__ == "__main__":

@@ -193,6 +193,7 @@ def test_models_are_built_for_the_features(call):
     code, out, error = call(
         *("run", "massive-scattering", "--scheme", "airfl-dp", "--json", "--out", "o", "--set", "privacy.epsilon=1000"),
         *("--set", "learning.dataset=digits", "--set", "system.num_devices=100", "--set", "system.rounds=20"),
+        *("--set", "channel.power_w=0.0065"),
     )
     assert code == 0, error
     summary = json.loads(out.splitlines()[-1])

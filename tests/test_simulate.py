@@ -217,9 +217,9 @@ def test_power_is_kept_to(tiny):
     [
         {"scheme.phases": "random", "scheme.combiner": "zero-forcing"},
         {"scheme.combiner": "auto", "system.num_antennas": 5},
-        {"scheme.combiner": "coordinate"},
+        {"scheme.combiner": "auto", "scheme.effort": 0.5},
         {"scheme.combiner": "mrc"},
-        {"scheme.combiner": "dominant"},
+        {"scheme.combiner": "auto", "scheme.selection": "aligned", "scheme.selection_keep": 0.7},
         {"scheme.combiner_columns": "all"},
         {"channel.distance": "common"},
         {"channel.fading": "rician", "channel.antenna_correlation": 0.5},

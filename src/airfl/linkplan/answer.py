@@ -43,6 +43,8 @@ class Answer:
             there are no drops.
         epsilon_kept: ε by observer after the back-off that the target asks for.
         margin_db: by how much the link is below (positive) or above the threshold where free ε equals the target.
+        table_error: relative standard error of the mean over combiners that all this rests on.
+        octaves_beyond: how many doublings of K beyond the measured combiners that mean was extrapolated; 0: it was not.
         snr_db, threshold_db: P·Λ_edge/σ² now and at the threshold.
         noise_var: v after the back-off, per real coordinate of the sum.
         noise_to_update, free_noise_to_update: √(d·v)/K over the norm of the averaged update, with and without the
@@ -54,7 +56,7 @@ class Answer:
         energy_j, mean_energy_j: of a round, of the device that needs most and on average over devices, at full clip.
         airtime_s: d symbols: one real value a complex symbol, since only the real part is used.
         solved_for: the quantity that was asked for, and its value in ``quantities``.
-        not_at: a larger number of devices, or a smaller one of antennas, that misses the target all the same.
+        not_at: a larger number of devices than the solved one that misses the target all the same.
         is_default_ratio: whether ``tolerated`` was not asked for.
     """
 
@@ -64,6 +66,8 @@ class Answer:
     epsilon_kept: dict[str, float | None]
     is_perk: bool
     margin_db: float
+    table_error: float | None
+    octaves_beyond: float | None
     snr_db: float | None
     threshold_db: float | None
     noise_var: float
@@ -178,6 +182,8 @@ def answer(
         epsilon_kept=by_observer(backoff),
         is_perk=is_perk,
         margin_db=margin_db,
+        table_error=None if law is None else law.standard_error,
+        octaves_beyond=None if law is None else law.octaves_beyond,
         snr_db=snr_db,
         threshold_db=None if snr_db is None else snr_db + margin_db,
         noise_var=free_var / backoff,

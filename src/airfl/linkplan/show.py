@@ -10,9 +10,14 @@ from rich.table import Table
 
 from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped
 from airfl.linkplan.answer import Answer
-from airfl.linkplan.law import MOST_ANTENNAS, WELL_MEASURED
+from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, plain_console, power_text
+
+#: Standard error of the table of combiners below which it need not be mentioned.
+WELL_KNOWN = 0.02
+#: How far off extrapolated combiners were where they were measured after all.
+EXTRAPOLATED = "the SNR threshold was up to 0.5 dB off where that was checked (docs/plan.md)"
 
 _OBSERVERS = {
     "model": "who sees the final model",
@@ -69,11 +74,7 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
         f"{noise} gives ε = {epsilon_text(free)} to who sees the models (δ = {number(q.delta)}, "
         f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
     )
-    if answer.snr_db is not None and q.active > WELL_MEASURED:
-        said.append(
-            f"With more than {WELL_MEASURED:,} active devices the table of combiners rests on a few drops: free ε may "
-            "be off by a fifth."
-        )
+    said += _table_sentence(answer)
     said.append(_perk_sentence(answer))
     said += _ratio_sentences(answer, check)
     if answer.airtime_s is not None:
@@ -81,12 +82,25 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     return said
 
 
+def _table_sentence(answer: Answer) -> list[str]:
+    """What the mean over combiners rests on, where that is little."""
+    beyond, error = answer.octaves_beyond or 0.0, answer.table_error or 0.0
+    if beyond > 0.0:
+        times = number(float(f"{2.0**beyond:.2g}"))
+        return [
+            f"{answer.quantities.active:,} active devices are {times} times as many as the table of combiners has, "
+            f"and so an extrapolation: {EXTRAPOLATED}."
+        ]
+    if error > WELL_KNOWN:
+        return [f"The table of combiners rests on few drops here: μ² has a standard error of {100 * error:.0f} %."]
+    return []
+
+
 def _but(answer: Answer) -> str:
-    """Where the combiner changes its way of working its norm jumps."""
+    """A number beyond the solved one for which neighbours mean something else, and which misses the target."""
     if answer.not_at is None:
         return ""
-    side = "larger" if answer.solved_for == "devices" else "smaller"
-    return f" Not every {side} number does: {answer.not_at:,} misses the target."
+    return f" Not every larger number does: {answer.not_at:,} misses the target."
 
 
 def _perk_sentence(answer: Answer) -> str:

@@ -1,8 +1,9 @@
 """The one unknown for which free ε meets the target.
 
 μ² is a power law in most quantities, so those are solved exactly: with μ² = C·x^p, x = (μ*²/C)^{1/p}. Devices and
-antennas enter through the combiner: the smallest number of devices and the largest number of antennas are searched. Its
-norm jumps where it changes its way of working, so not every larger (smaller) number need do: ``exception`` finds one.
+antennas enter through the combiner: the smallest number of devices and the largest number of antennas are searched.
+Among few devices of which most take part, μ² jumps where most are no longer all and neighbours mean something else, so
+not every larger number need do: ``exception`` finds one that does not.
 """
 
 from __future__ import annotations
@@ -71,12 +72,11 @@ def solve(q: Quantities, unknown: str) -> Quantities:
 
 
 def exception(q: Quantities, unknown: str | None) -> int | None:
-    """A number beyond a solved one that misses the target all the same, the nearest of those that are tried."""
-    if unknown not in ("devices", "antennas"):
+    """A number of devices beyond a solved one that misses the target all the same, the first of those tried."""
+    if unknown != "devices":
         return None
     assert q.epsilon is not None
-    goal, solved = gaussian_mu(q.epsilon, q.delta) ** 2, getattr(q, unknown)
-    beyond = [n for n in _tried(q) if n > solved] if unknown == "devices" else range(solved - 1, 0, -1)
+    goal, beyond = gaussian_mu(q.epsilon, q.delta) ** 2, [n for n in _tried(q) if n > (q.devices or 0)]
     return next((n for n in beyond if not meets(squared_mu(q.with_values({unknown: n})), goal)), None)
 
 
