@@ -369,3 +369,24 @@ def test_more_effort_is_designed_anew_and_a_radio_takes_its_device():
     more = radio.rounds(config.replace({"scheme.effort": 4.0}), range(4))[0]
     assert len(radio.found) == 2
     assert float(more.norm.log().mean()) <= float(usual.norm.log().mean())
+
+
+def test_leaving_out_does_not_hide_what_cannot_be_served():
+    """Whichever device it is, and whether or not there is a closed form for those that are kept."""
+    for keep in (2, 3, 4, 5):
+        for device, value in ((0, torch.nan), (5, torch.nan), (2, 0.0)):
+            h = channels(3, 2, 6, 3)
+            h[0, device] = value
+            assert annealed_for_most(h, keep)[0].status == ("infeasible", "ok")
+    for keep in (0, 7):
+        with pytest.raises(InputError, match="between 1 and 6"):
+            annealed_for_most(h, keep)
+    assert annealed_for_most(h[:0], 4)[1].shape == (0, 4)
+
+
+def test_starts_in_blocks_are_the_same_search(monkeypatch):
+    """One instance with too many starts for the memory is searched a block of starts at a time."""
+    h = seeded_channels(4, 300, 2, 1)
+    whole = annealed(h, 3.0)
+    monkeypatch.setattr("airfl.transceiver.combiners.annealed.MOST_HEARD", 1)
+    assert torch.allclose(annealed(h, 3.0).norm, whole.norm, rtol=0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ from airfl import simulate
 from airfl.catalogue import SHARES
 from airfl.devices.task import load_samples, open_task
 from airfl.memory import fewest_active
+from airfl.privacy import Ledger
 from airfl.report.sentences import silence_sentence
 from airfl.rounds import Schedule, arrange, share
 from airfl.rounds.arrange import arrange_rounds
+from airfl.rounds.booking import update_factor
+from airfl.rounds.share import error_of_mean, persistence
 from airfl.schemes import SCHEMES
 from airfl.study import make_plan, make_study
 from airfl.sweeps.batch import open_batch
+from airfl.testing.small import small_config
 from airfl.transceiver import few_rounds, open_radio
 from airfl.transceiver.combiners.annealed import annealed_for_most
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
@@ -267,3 +272,44 @@ def test_a_study_takes_the_same_share_as_a_run(crowd, tmp_path):
         assert np.array_equal(schedule.active, alone.active)
         counts.append(schedule.normaliser)
     assert counts[0] < counts[1]
+
+
+@pytest.mark.parametrize("smoothness", [0.1, 0.5])
+def test_a_budget_is_planned_with_the_normaliser_that_is_booked(smoothness):
+    """With an enforced domain ε depends on what the sum is divided by: the number that transmits, not K."""
+    config = small_config(
+        {
+            "system.rounds": 20, "system.participation": 1.0, "channel.power_w": 10.0, "scheme.selection": "aligned",
+            "scheme.selection_keep": 0.5, "learning.domain_diameter": 0.05, "privacy.smoothness": smoothness,
+            "learning.local_epochs": None, "learning.local_steps": 2, "privacy.accountant": "convergent",
+            "privacy.epsilon": 1.0,
+        }
+    )  # fmt: skip
+    schedule = arrange(config, SCHEMES["airfl-dp"], open_radio(config, [0]), 10, [2])
+    promise, booked = schedule.promise, update_factor(config, schedule, 0)
+    assert promise.template.update_factor == pytest.approx(booked, rel=1e-12)
+    noise = schedule.noise_var[0].tolist()
+    events = (replace(promise.template, round=t, noise_var=v, update_factor=booked) for t, v in enumerate(noise))
+    assert 0.97 <= promise.spent(Ledger(tuple(events))) <= 1.0
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_short_runs_see_who_is_left_out_again(rounds):
+    far = np.arange(40)[:20]
+    always = np.broadcast_to(far, (1, rounds, 20))
+    assert persistence(always, np.broadcast_to(np.arange(40), (1, rounds, 40))) == pytest.approx(1.0)
+    config = small_config(
+        {
+            "system.rounds": rounds, "system.num_devices": 40, "system.participation": 1.0, "system.num_antennas": 2,
+            "scheme.selection": "strongest", "scheme.selection_keep": 0.5,
+        }
+    )  # fmt: skip
+    few = few_rounds(open_radio(config, [0]), config)
+    schedule = arrange_rounds(config, SCHEMES["airfl-mimo"], few, 10)
+    heard = schedule.active[:, : few.link.period]
+    again = persistence(heard, few.link.active(range(heard.shape[1])))
+    clip, keep = schedule.promise.template.clip_norm, schedule.normaliser
+    noise = 10 * float(schedule.noise_var.mean()) / keep**2
+    left_out = clip**2 * (1 / keep - 1 / 40) * (1 + (rounds - 1) * again)
+    assert again > 0.1
+    assert error_of_mean(schedule, few.link.period) == pytest.approx(noise + left_out)

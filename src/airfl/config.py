@@ -394,6 +394,15 @@ class Config(Section):
         return self.privacy.neighbours
 
     @property
+    def num_transmitting(self) -> int:
+        """How many of the K active devices transmit over the air, once the share is settled."""
+        share = self.scheme.share
+        if self.scheme.selection == "all":
+            return self.system.num_active
+        assert share != "best", "a share is settled before rounds are designed"
+        return max(1, round(share * self.system.num_active))
+
+    @property
     def imports(self) -> tuple[str, ...]:
         """User code that this names, ``package.module:callable``; it is executed when the run is opened."""
         named = [

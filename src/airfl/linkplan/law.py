@@ -31,6 +31,8 @@ MOST_DEVICES, MOST_ANTENNAS = 1_000_000, 256
 LAST_DEVICES, LAST_ANTENNAS = 19, 7
 #: What a doubling of K brings beyond 1/K, over what the one before brought.
 FADES = 0.75
+#: What is added to the relative standard error beyond the table: half of the worst that was seen there (0.41 dB).
+BEYOND_ERROR = 0.05
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ def extended(layout: Layout) -> Table:
             level = cells[last + beyond - 1, antennas].inverse_norm2 * math.exp(gain) / 2.0
             power = _mean_power(level, layout) * math.exp(odd)
             cells[last + beyond, antennas] = replace(
-                here, inverse_norm2=level, mean_power=power, octaves_beyond=float(beyond)
+                here,
+                inverse_norm2=level,
+                mean_power=power,
+                octaves_beyond=float(beyond),
+                standard_error=math.hypot(here.standard_error, BEYOND_ERROR),
             )
     return cells
 

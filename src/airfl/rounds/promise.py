@@ -109,7 +109,11 @@ def make_promise(
             tightest that is proven for the run.
     """
     learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
-    senders = expected_senders(config) if config.system.varies else sampling.num_active
+    senders: float = sampling.num_active
+    if config.system.varies:
+        senders = expected_senders(config)
+    elif scheme.policy.over_air:
+        senders = config.num_transmitting
     domain = None
     if learning.domain_diameter is not None and local_steps and learning.plain_server and _contracts(config, scheme):
         domain = Domain(

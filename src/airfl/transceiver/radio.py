@@ -88,12 +88,12 @@ def _design_chunk(config: Config, radio: Radio, rounds: range) -> Rounds:
         return _design_ragged(config, radio, rounds, known, active)
     if scheme.selection == "aligned":
         design, chosen = annealed_for_most(
-            served_channels(known, active).to(radio.device), _keep(config), scheme.effort
+            served_channels(known, active).to(radio.device), config.num_transmitting, scheme.effort
         )
         design, active = design.cpu(), np.take_along_axis(active, chosen.cpu().numpy(), axis=2)
     else:
         if scheme.selection != "all":
-            chosen = SELECTIONS[scheme.selection](served_channels(known, active), _keep(config))
+            chosen = SELECTIONS[scheme.selection](served_channels(known, active), config.num_transmitting)
             active = np.take_along_axis(active, chosen.numpy(), axis=2)
         everyone = np.broadcast_to(np.arange(system.num_devices), (*active.shape[:2], system.num_devices))
         served = everyone if scheme.combiner_columns == "all" else active
@@ -104,13 +104,6 @@ def _design_chunk(config: Config, radio: Radio, rounds: range) -> Rounds:
             design = _combiner(config, radio)(channels)
     design.require_ok()
     return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
-
-
-def _keep(config: Config) -> int:
-    """How many of the active devices transmit."""
-    share = config.scheme.share
-    assert share != "best", "a share is settled before rounds are designed"
-    return max(1, round(share * config.system.num_active))
 
 
 def _combiner(config: Config, radio: Radio) -> Combiner:

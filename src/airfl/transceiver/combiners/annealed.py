@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from airfl.errors import InputError
 from airfl.parallel import one_per_thread
 from airfl.transceiver.combiners.polish import polished
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
@@ -55,8 +56,9 @@ RENEW, RENEW_LEFT_OUT = 25, 5
 SHARPEST = 30.0
 #: Longest channel over the shortest that counts: a device 80 dB stronger is reached anyway, and taken for no stronger.
 SPREAD = 1e4
-#: Numbers h_iᴴ w held at a time: at most by one thread, at least (calls have a price), and by a GPU.
-THREAD_CHUNK, LEAST_CHUNK, GPU_CHUNK = 200_000, 40_000, 100_000_000
+#: Numbers h_iᴴ w held at a time by the instances of a chunk: at most by one thread, at least (calls have a price), by a
+#: GPU; one instance is always held. Its starts are split beyond ``MOST_HEARD``, about 2 GB with all that goes with it.
+THREAD_CHUNK, LEAST_CHUNK, GPU_CHUNK, MOST_HEARD = 200_000, 40_000, 100_000_000, 100_000_000
 #: Guards divisions.
 TINY = 1e-30
 
@@ -105,14 +107,19 @@ def annealed(channels: torch.Tensor, effort: float = 1.0) -> Design:
 def annealed_for_most(channels: torch.Tensor, keep: int, effort: float = 1.0) -> tuple[Design, torch.Tensor]:
     """The best combiner found for any ``keep`` of the devices of channels [..., K, m], and which these are [..., keep].
 
-    The numbers of the devices are sorted.
+    The numbers of the devices are sorted. As everywhere, an instance with a device that is not heard at all cannot be
+    served, even if that is one to leave out.
     """
+    if not 1 <= keep <= channels.shape[-2]:
+        raise InputError(f"`keep` must be between 1 and {channels.shape[-2]} devices; got {keep}")
     flat, usable = check_channels(channels)
     how = Effort.of(effort, flat.shape[1], flat.shape[2])
     combiner, kept = _solve_all(flat, how, flat.shape[1] - keep)
     kept = kept.reshape(*channels.shape[:-2], keep)
     served = channels.gather(-2, kept.unsqueeze(-1).expand(*kept.shape, channels.shape[-1]))
-    return _or_closed_form(finish(combiner, served, usable, how.steps), served), kept
+    # What cannot be served is replaced by something harmless, as it was for the search.
+    harmless = torch.where(usable.reshape(*channels.shape[:-2], 1, 1), served.to(torch.complex128), torch.nan)
+    return _or_closed_form(finish(combiner, served, usable, how.steps), harmless), kept
 
 
 def _or_closed_form(design: Design, channels: torch.Tensor) -> Design:
@@ -123,7 +130,8 @@ def _or_closed_form(design: Design, channels: torch.Tensor) -> Design:
 def _solve_all(flat: torch.Tensor, how: Effort, left_out: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Combiners [B, m], not yet scaled, and who is served [B, K − left_out], a chunk of instances at a time."""
     if len(flat) == 0:
-        return flat.new_zeros(0, flat.shape[2]), torch.zeros(0, flat.shape[1] - left_out, dtype=torch.int64)
+        nobody = torch.zeros(0, flat.shape[1] - left_out, dtype=torch.int64, device=flat.device)
+        return flat.new_zeros(0, flat.shape[2]), nobody
     heard = 2 * (how.starts + how.later) * flat.shape[1]
     if flat.device.type == "cpu":
         fair = max(-(-len(flat) // torch.get_num_threads()), LEAST_CHUNK // heard)
@@ -164,17 +172,24 @@ def _best_start(channels: torch.Tensor, how: Effort, left_out: int) -> torch.Ten
     first = torch.from_numpy(draw).to(channels.real).expand(batch, -1, -1)
     real, imag = channels.real, channels.imag
     rows = torch.stack([torch.cat([real, imag], dim=2), torch.cat([-imag, real], dim=2)], dim=1)
-    found, level = _climb(rows, first, how.steps, left_out, how.later)
+    entrance = torch.cat([torch.zeros(how.starts), torch.linspace(0.0, LATEST, how.later)]).to(first)
+    # Few instances are held at a time, but one of them may still have too many starts.
+    block = max(STARTS, MOST_HEARD // (2 * batch * channels.shape[1]) // STARTS * STARTS)
+    parts = [
+        _climb(rows, some, places, how.steps, left_out)
+        for some, places in zip(first.split(block, dim=1), entrance.split(block), strict=True)
+    ]
+    found, level = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
     best = found.gather(1, level.argmax(dim=1)[:, None, None].expand(-1, 1, found.shape[2])).squeeze(1).double()
     return torch.complex(best[:, :num_antennas], best[:, num_antennas:])
 
 
 def _climb(
-    rows: torch.Tensor, first: torch.Tensor, steps: int, left_out: int, later: int
+    rows: torch.Tensor, first: torch.Tensor, entrance: torch.Tensor, steps: int, left_out: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Directions [B, S, 2m] from starts of that shape for rows [B, 2, K, 2m], and the level they reach [B, S].
 
-    The last ``later`` starts enter the schedule later.
+    Starts enter the schedule at the places ``entrance`` [S], 0 being its beginning and 1 its end.
 
     Real numbers throughout: a direction is (Re w, Im w), rows give the real and the imaginary part of h_iᴴ w.
     """
@@ -182,7 +197,7 @@ def _climb(
     starts = first.shape[1]
     most = FIRST * (num_devices - left_out)
     least = min(most, max(LAST * min(num_devices - left_out, size // 2), 1.02))
-    entrance = torch.cat([torch.zeros(starts - later), torch.linspace(0.0, LATEST, later)])[:, None].to(rows.device)
+    entrance = entrance[:, None]
     rows = rows.flatten(1, 2)
     across = rows.mT
     w = first / _norm(first)
