@@ -40,14 +40,13 @@ def arrange(
     Args:
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
     """
-    system, chosen = config.system, config.scheme
+    chosen = config.scheme
     if scheme.policy.over_air and chosen.selection != "all" and chosen.share == "best":
         few = few_rounds(radio, config)
         steps = None if local_steps is None else [max(local_steps)] * len(few.link.trials)
-        # Different shares may leave the same number.
-        shares = {max(1, round(share * system.num_active)): share for share in reversed(SHARES)}
-        ladder = [config.replace({"scheme.selection_keep": shares[keep]}) for keep in sorted(shares, reverse=True)]
-        config = _best(ladder, scheme, few, dim, steps)
+        rungs = [config.replace({"scheme.selection_keep": share}) for share in reversed(SHARES)]
+        ladder = {rung.num_transmitting: rung for rung in rungs}  # different shares may leave the same number
+        config = _best([ladder[keep] for keep in sorted(ladder, reverse=True)], scheme, few, dim, steps)
     return arrange_rounds(config, scheme, radio, dim, local_steps)
 
 

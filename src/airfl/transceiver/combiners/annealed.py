@@ -31,7 +31,7 @@ from airfl.errors import InputError
 from airfl.parallel import one_per_thread
 from airfl.transceiver.combiners.polish import polished
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
-from airfl.transceiver.design import Design, better_of, check_channels, finish, times
+from airfl.transceiver.design import Design, better_of, check_channels, finish, modulus, times
 
 #: Starting points and steps at effort 1. Vector units take 16 numbers at a time: a multiple of that makes the rounding
 #: of an instance independent of those beside it.
@@ -117,9 +117,9 @@ def annealed_for_most(channels: torch.Tensor, keep: int, effort: float = 1.0) ->
     combiner, kept = _solve_all(flat, how, flat.shape[1] - keep)
     kept = kept.reshape(*channels.shape[:-2], keep)
     served = channels.gather(-2, kept.unsqueeze(-1).expand(*kept.shape, channels.shape[-1]))
-    # What cannot be served is replaced by something harmless, as it was for the search.
-    harmless = torch.where(usable.reshape(*channels.shape[:-2], 1, 1), served.to(torch.complex128), torch.nan)
-    return _or_closed_form(finish(combiner, served, usable, how.steps), harmless), kept
+    # Where an instance cannot be served, a closed form for the few that are kept must not say otherwise.
+    sound = torch.where(usable.reshape(*channels.shape[:-2], 1, 1), served.to(torch.complex128), torch.nan)
+    return _or_closed_form(finish(combiner, served, usable, how.steps), sound), kept
 
 
 def _or_closed_form(design: Design, channels: torch.Tensor) -> Design:
@@ -156,7 +156,7 @@ def _solve(channels: torch.Tensor, how: Effort, left_out: int) -> tuple[torch.Te
     if left_out == 0:
         kept = torch.arange(num_devices, device=channels.device).expand(len(channels), -1)
     else:
-        heard = times(channels.conj(), w).abs()
+        heard = modulus(times(channels.conj(), w))
         kept = heard.topk(num_devices - left_out, dim=1).indices.sort(dim=1).values
         channels = channels.gather(1, kept.unsqueeze(2).expand(-1, -1, channels.shape[2]))
     more = min(MORE_ROUNDS, VERY_SMALL // (channels.shape[1] * channels.shape[2]))
