@@ -80,7 +80,7 @@ def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
 def known_combiner(name: str) -> str:
     """As ``known_name``, with a word on those that are gone."""
     if name in FORMER_COMBINERS:
-        raise ValueError(f"there is no combiner `{name}` any more; use `auto`, which is at least as good everywhere")
+        raise ValueError(f"there is no combiner `{name}` any more; use `auto`, which is shorter on average")
     return known_name("combiner", COMBINERS)(name)
 
 
