@@ -10,6 +10,7 @@ from airfl.privacy.dp_event import to_dp_event
 from airfl.privacy.events import (
     NEIGHBOURS,
     OBSERVERS,
+    SEEING,
     Domain,
     Neighbours,
     NoiseSource,
@@ -30,6 +31,7 @@ __all__ = [
     "ACCOUNTANTS",
     "NEIGHBOURS",
     "OBSERVERS",
+    "SEEING",
     "Accountant",
     "Budget",
     "BudgetError",

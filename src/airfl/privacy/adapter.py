@@ -42,7 +42,6 @@ class LedgerAccountant:
                 noise_var=noise_multiplier**2,
                 noise_source="artificial" if noise_multiplier > 0 else "none",
                 noise_power=None,
-                received_norm=None,
                 sampling=sampling,
                 update_factor=1.0,
                 hides_participation=True,

@@ -54,11 +54,11 @@ def square(sensitivity: float) -> float:
 
 
 def at_norm(template: RoundEvent, norm: float, round_index: int = 0) -> RoundEvent:
-    """The template's round with combiner norm q; its ``received_norm``, if any, is taken as that at q = 1."""
+    """The template's round with combiner norm q; its ``base_station``, if any, is taken as that at q = 1."""
     assert template.noise_power is not None
-    received = None if template.received_norm is None else template.received_norm / norm
+    seen = None if template.base_station is None else template.base_station / norm
     noise_var = norm * norm * template.noise_power / 2.0
-    return replace(template, round=round_index, noise_var=noise_var, received_norm=received)
+    return replace(template, round=round_index, noise_var=noise_var, base_station=seen)
 
 
 def common_floor(

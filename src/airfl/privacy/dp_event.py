@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from airfl.privacy.events import Neighbours, PrivacyError, SamplingLaw
+from airfl.privacy.events import SEEING, Neighbours, Observer, PrivacyError, SamplingLaw
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import Exact
+from airfl.privacy.ratios import Exact, seen_mu
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -106,12 +106,25 @@ def compose(groups: Sequence[Group], neighbours: Neighbours, unit: Unit = "sensi
     return dp.ComposedDpEvent(events)
 
 
-def to_dp_event(ledger: Ledger, neighbours: Neighbours, unit: Unit = "sensitivity", *, credit: bool = True) -> DpEvent:
-    """Export a ledger to a dp-accounting ``DpEvent``, for observers of models (not for the base station).
+def to_dp_event(
+    ledger: Ledger,
+    neighbours: Neighbours,
+    unit: Unit = "sensitivity",
+    *,
+    credit: bool = True,
+    observer: Observer = "models",
+) -> DpEvent:
+    """Export a ledger to a dp-accounting ``DpEvent``.
 
     Args:
         unit: what its noise multipliers are measured in. For ``replace`` the library's RDP accountant expects
             "sensitivity" (√v/2c) and its PLD accountant "contribution" (√v/c).
         credit: whether rounds carry their sampling law where the noise hides who took part; False: plain Gaussian.
+        observer: whom the event is about. For who sees signals it is one Gaussian round, of the device that is seen
+            best over the whole run: sampling earns no credit there.
     """
+    if observer in SEEING:
+        mu = seen_mu(ledger, neighbours, observer)
+        groups = () if mu == 0.0 else (Group("all", 1, 1.0, 1.0 / mu, 1),)
+        return compose(groups, neighbours, unit)
     return compose(noise_groups(ledger, neighbours, credit=credit), neighbours, unit)

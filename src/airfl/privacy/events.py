@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Neighbours = Literal["add-remove", "replace"]
-Observer = Literal["model", "models", "base-station"]
+Observer = Literal["model", "models", "base-station", "eavesdropper", "everything"]
 SamplingLaw = Literal["all", "poisson", "without-replacement"]
 NoiseSource = Literal["none", "channel", "artificial", "channel+artificial"]
 
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
+#: Those who see signals and not only what is made of them: each device is visible to them in its own way.
+SEEING: tuple[Observer, ...] = ("base-station", "eavesdropper", "everything")
 SAMPLING_LAWS: tuple[SamplingLaw, ...] = get_args(SamplingLaw)
 #: Beyond this, squares leave the range of floating point.
 MOST = 1e150
@@ -117,15 +119,17 @@ class RoundEvent:
         noise_var: v, noise variance per real coordinate of the received sum; 0 over an ideal channel.
         noise_source: where that noise comes from.
         noise_power: σ², whole complex power per antenna; None over an ideal channel.
-        received_norm: max_i √(σ² p_iᴴ C⁻¹ p_i), p_i = h_i s_i, with C the covariance of what covers it at the antennas:
-            max_i ‖h_i s_i‖ without artificial noise, where C = σ²I. None over an ideal channel.
         sampling: the sampling law.
         update_factor: η_g η / K, from received sum to model.
         domain: the enforced domain, if any.
-        device_norms: the same for every device by its number, 0 for one that was silent; None where it was not kept.
         hides_participation: whether noise_var would have been the same whoever took part; sampling hides nothing else.
         gradient_var: an estimate of the variance per coordinate that mini-batches add to the received sum; None if not
             estimated. Only `park2023` looks at it.
+        base_station: max_i √(p̃_iᵀ Σ⁻¹ p̃_i), how visible the most visible device is at all antennas together: p̃_i is its
+            path, real and imaginary parts stacked, and Σ the covariance of all that covers it. A device that moves by S
+            is told apart with μ = S times this. None: there is no bound.
+        eavesdropper: the same for an eavesdropper with antennas of her own, who hears the broadcast models too.
+        everything: the same for who sees what every device sends, by itself and without receiver noise.
     """
 
     round: int
@@ -134,13 +138,14 @@ class RoundEvent:
     noise_var: float
     noise_source: NoiseSource
     noise_power: float | None
-    received_norm: float | None
     sampling: Sampling
     update_factor: float
     domain: Domain | None = None
-    device_norms: tuple[float, ...] | None = None
     hides_participation: bool = False
     gradient_var: float | None = None
+    base_station: float | None = None
+    eavesdropper: float | None = None
+    everything: float | None = None
 
     def __post_init__(self) -> None:
         require(isinstance(self.round, int) and self.round >= 0, f"`round` must be 0, 1, 2, ...; got {self.round!r}")
@@ -150,19 +155,11 @@ class RoundEvent:
         for name in ("gain_bound", "noise_var"):
             _require_number(name, getattr(self, name))
         _require_number("update_factor", self.update_factor, positive=True)
-        for name in ("noise_power", "received_norm"):
+        if self.noise_power is not None:
+            _require_number("noise_power", self.noise_power, positive=True)
+        for name in ("gradient_var", "base_station", "eavesdropper", "everything"):
             if getattr(self, name) is not None:
-                _require_number(name, getattr(self, name), positive=True)
-        for value in (*(self.device_norms or ()), self.gradient_var or 0.0):
-            _require_number("device_norms and gradient_var", value)
-        if self.device_norms is not None:
-            largest = max(self.device_norms, default=0.0)
-            require(
-                len(self.device_norms) == self.sampling.num_devices
-                and self.received_norm is not None
-                and abs(largest - self.received_norm) <= 1e-9 * self.received_norm + 1e-300,
-                "`device_norms` must have one entry per device, the largest of them `received_norm`",
-            )
+                _require_number(name, getattr(self, name))
         require(
             self.noise_source in NOISE_SOURCES,
             f"`noise_source` must be one of {', '.join(NOISE_SOURCES)}; got {self.noise_source!r}",
@@ -171,6 +168,11 @@ class RoundEvent:
             isinstance(self.hides_participation, bool),
             f"`hides_participation` must be true or false; got {self.hides_participation!r}",
         )
+
+    def visibility(self, observer: Observer) -> float | None:
+        """How visible the most visible device is to an observer who sees signals; None: there is no bound."""
+        value: float | None = getattr(self, observer.replace("-", "_"))
+        return value
 
     def contribution(self, neighbours: Neighbours) -> float:
         """How far one device can move what is sent: c for add-remove (its update becomes zero), 2c for replace."""

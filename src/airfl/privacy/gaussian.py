@@ -17,9 +17,18 @@ import numpy as np
 from scipy import optimize, special
 
 from airfl.privacy.budget import Budget, check_budget, square
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, require
+from airfl.privacy.events import (
+    OBSERVERS,
+    SEEING,
+    Neighbours,
+    Observer,
+    RoundEvent,
+    check_delta,
+    check_epsilon,
+    require,
+)
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import base_station_mu, squared_sum
+from airfl.privacy.ratios import seen_mu, squared_sum
 from airfl.privacy.shown import Shown
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -144,10 +153,10 @@ class GaussianAccountant(GaussianCurve):
     label: ClassVar[str] = "exact"
     assumptions: ClassVar[str] = (
         "Exact for an observer of every round's model when all devices take part; an upper bound for the final model "
-        "alone and for any sampling; for the base station the device that is heard best over the run counts. Nothing "
-        "is assumed about the loss."
+        "alone and for any sampling; for the base station and others who see signals the device that is seen best over "
+        "the run counts. Nothing is assumed about the loss."
     )
-    observers: ClassVar[tuple[Observer, ...]] = ("model", "models", "base-station")
+    observers: ClassVar[tuple[Observer, ...]] = OBSERVERS
     valid: ClassVar[bool] = True
     shown: ClassVar[Shown] = Shown("exact accounting", "#000000", "-", work="airfl: exact composition", gaussian=True)
 
@@ -158,8 +167,8 @@ class GaussianAccountant(GaussianCurve):
     @property
     def mu(self) -> float:
         """μ = √(Σ_t μ_t²) of all rounds together."""
-        if self.observer == "base-station":
-            return base_station_mu(self.ledger, self.neighbours)
+        if self.observer in SEEING:
+            return seen_mu(self.ledger, self.neighbours, self.observer)
         return math.sqrt(squared_sum(self.ledger, self.neighbours))
 
     @classmethod

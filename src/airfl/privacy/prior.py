@@ -16,7 +16,7 @@ from airfl.privacy.budget import RESCALE, Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, reach, require
 from airfl.privacy.gaussian import LARGE, GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import base_station_mu, exact_sum, square_over, squared_ratio, squared_sum
+from airfl.privacy.ratios import exact_sum, seen_mu, square_over, squared_ratio, squared_sum
 from airfl.privacy.shown import Shown
 
 
@@ -201,7 +201,7 @@ class Liu2024:
     @property
     def rho(self) -> float:
         """ρ, the Rényi divergence per unit of α."""
-        mu = base_station_mu(self.ledger, self.neighbours)
+        mu = seen_mu(self.ledger, self.neighbours, self.observer)
         return 0.5 * mu**2 if mu < LARGE else math.inf
 
     def epsilon(self, delta: float) -> float:
@@ -229,15 +229,15 @@ class Liu2024:
     def budget(
         cls, epsilon: float, delta: float, template: RoundEvent, neighbours: Neighbours, rounds: int = 1
     ) -> Budget:
-        """A = ρ*σ²/(c′ p)², ρ* = (√(ε + log(1/δ)) − √log(1/δ))², for rounds heard with ‖h s‖ = p/q.
+        """A = 2ρ*/(c′ r)², ρ* = (√(ε + log(1/δ)) − √log(1/δ))², for rounds in which a device is seen with r/q.
 
         Args:
-            template: its ``received_norm`` is p, what is heard at q = 1.
+            template: its ``base_station`` is r, how visible a device is at q = 1.
         """
-        noise_power = check_budget(epsilon, delta, template)
-        require(template.received_norm is not None, "a budget against the base station needs what it receives")
+        check_budget(epsilon, delta, template)
+        require(template.base_station is not None, "a budget against the base station needs what it receives")
         log = -math.log(delta)
         root = epsilon / (math.sqrt(epsilon + log) + math.sqrt(log)) * (1.0 - 1e-13)
-        heard = template.contribution(neighbours) * (template.received_norm or 1.0)
+        heard = template.contribution(neighbours) * (template.base_station or 1.0)
         require(1e-140 < root / heard < 1e140, f"what is heard, {heard:g}, has no square to plan with; {RESCALE}")
-        return Budget.of_total((root / heard) ** 2 * noise_power, rounds)
+        return Budget.of_total(2.0 * (root / heard) ** 2, rounds)

@@ -12,9 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from airfl.privacy.events import Neighbours, RoundEvent, reach
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, reach
 from airfl.privacy.ledger import Ledger
 
 #: The smallest number that has all its digits.
@@ -94,61 +92,20 @@ def exact_sum(ledger: Ledger, key: tuple[str, ...], value: Callable[[RoundEvent]
     return ledger.fold(key, Exact(), lambda total, event, count: total.plus(value(event), count)).value
 
 
-def base_station_mu(ledger: Ledger, neighbours: Neighbours) -> float:
-    """μ of the device that is heard best by who sees every antenna: μ_i² = Σ_t 2 c′² p_it²/σ_t² over its own rounds.
+def seen_mu(ledger: Ledger, neighbours: Neighbours, observer: Observer) -> float:
+    """μ of the device that an observer of signals sees best: μ_i² = Σ_t (c′ r_it)² over its own rounds.
 
-    c′ = c or 2c; p_it is the device's entry in ``device_norms``. Where those were not kept, the loudest device of each
-    round counts, which is never less.
+    c′ = c or 2c; r_it is how visible the device is (``RoundEvent.base_station``). The ledger keeps a sum per device;
+    where it does not, the most visible device of each round counts, which is never less.
     """
-    unheard, widths = ledger.fold(("heard",), (False, frozenset[int | None]()), _heard)
-    if unheard:
+    if ledger.fold(("unbounded", observer), False, lambda found, e, _: found or e.visibility(observer) is None):
         return math.inf
-    if len(widths) == 1 and None not in widths:
-        totals: tuple[Exact, ...] = ledger.fold(
-            ("devices", neighbours),
-            (),
-            lambda totals, event, count: _add_devices(totals, event, count, neighbours),
-        )
-        return math.sqrt(max((total.value for total in totals), default=0.0))
-    return math.sqrt(exact_sum(ledger, ("loudest", neighbours), lambda event: _loudest(event, neighbours)))
+    totals = ledger.devices.get(observer)
+    if totals is not None:
+        largest = float(totals.max(initial=0.0))
+        return reach(neighbours) * math.sqrt(largest) * (1.0 + len(ledger.events) * 2.0**-52)
+    return math.sqrt(exact_sum(ledger, ("seen", observer, neighbours), lambda e: _seen(e, neighbours, observer)))
 
 
-def _heard(
-    found: tuple[bool, frozenset[int | None]], event: RoundEvent, count: int
-) -> tuple[bool, frozenset[int | None]]:
-    """Whether some round does not say what the antennas hear, and of how many devices the rounds say it."""
-    unheard, widths = found
-    width = None if event.device_norms is None else len(event.device_norms)
-    return unheard or event.noise_power is None or event.received_norm is None, widths | {width}
-
-
-def _per_norm(event: RoundEvent, neighbours: Neighbours) -> float | None:
-    """2 c′²/σ²; None where that leaves the range in which it has all its digits."""
-    own = event.contribution(neighbours)
-    if not LEAST < own < MOST:
-        return None
-    scale = 2.0 * own**2 / (event.noise_power or 1.0)
-    return scale if LEAST < scale < MOST else None
-
-
-def _add_devices(totals: tuple[Exact, ...], event: RoundEvent, count: int, neighbours: Neighbours) -> tuple[Exact, ...]:
-    norms, scale = event.device_norms or (), _per_norm(event, neighbours)
-    totals = totals or (Exact(),) * len(norms)
-    table = np.array(norms, dtype=np.float64)
-    heard = table[table > 0.0]
-    if scale is not None and (not len(heard) or (heard.min() > 1e-80 and heard.max() < 1e80)):
-        values = (scale * table**2).tolist()
-    else:
-        values = [_seen(event, norm, neighbours) for norm in norms]
-    return tuple(
-        total if value == 0.0 else total.plus(value, count) for total, value in zip(totals, values, strict=True)
-    )
-
-
-def _seen(event: RoundEvent, norm: float, neighbours: Neighbours) -> float:
-    return square_over((event.clip_norm, norm), event.noise_power or 1.0, 2.0 * reach(neighbours) ** 2)
-
-
-def _loudest(event: RoundEvent, neighbours: Neighbours) -> float:
-    norm, scale = event.received_norm or 0.0, _per_norm(event, neighbours)
-    return _seen(event, norm, neighbours) if scale is None or not 1e-80 < norm < 1e80 else scale * norm**2
+def _seen(event: RoundEvent, neighbours: Neighbours, observer: Observer) -> float:
+    return square_over((event.clip_norm, event.visibility(observer) or 0.0), 1.0, reach(neighbours) ** 2)

@@ -12,6 +12,7 @@ from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant
 from airfl.privacy.events import (
     NEIGHBOURS,
     OBSERVERS,
+    SEEING,
     Domain,
     Neighbours,
     NoiseSource,
@@ -94,13 +95,13 @@ class WhatIf:
             noise_var=self.noise_var,
             noise_source=source,
             noise_power=None if snr is None else 1.0,
-            received_norm=None if snr is None else math.sqrt(snr) / self.clip_norm,
             sampling=Sampling("all" if active == (n or 1) else law, n or 1, active),
             update_factor=(rate or 1.0) / active,
             domain=domain,
             # The noise of the question is the same in every round, whoever takes part.
             hides_participation=True,
             gradient_var=self.gradient_var,
+            base_station=None if snr is None else math.sqrt(2.0 * snr) / self.clip_norm,
         )
         return Ledger.repeated(template, self.rounds if rounds is None else rounds)
 
@@ -146,8 +147,14 @@ def compare(
     require(len(ledgers) > 0, "there is no ledger to account for")
     unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e, _ in ledger.runs())
     require(
-        not (unheard and observer == "base-station"),
-        "observer `base-station` needs what the antennas receive; give --received-snr, or --ledger of a run",
+        not (unheard and observer in SEEING),
+        f"observer `{observer}` needs what antennas receive; give "
+        + ("--received-snr, or --ledger of a run" if observer == "base-station" else "--ledger of a run"),
+    )
+    unseen = all(e.eavesdropper is None for ledger in ledgers for e, _ in ledger.runs())
+    require(
+        not (unseen and observer == "eavesdropper"),
+        "no eavesdropper was there; give the run a section [eavesdropper]",
     )
     relation: Neighbours = neighbours or default_neighbours(ledgers[0])  # type: ignore[assignment]
     answers = {}
@@ -170,6 +177,6 @@ def compare(
         words = [word for one in made if isinstance(one, SampledAccountant) and (word := one.note(delta))]
         if words:
             answers[name]["note"] = words[0]
-        if unheard and view == "base-station":
+        if unheard and view in SEEING:
             answers[name]["note"] = "what the antennas receive is not known here; give --received-snr"
     return answers

@@ -15,12 +15,12 @@ EVERYONE = Sampling("all", 12, 12)
 
 
 def _ledger(noise_vars: Any, clip_norm: float = 1.0, gain: float = 1.0, noise_power: float = 2.0) -> Ledger:
-    """Rounds heard by one antenna: the base station sees what the model shows, p = g/q with v = q²σ²/2."""
+    """Rounds heard by one antenna: the base station sees what the model shows, g/√v."""
     rows = []
     for t, v in enumerate(noise_vars):
-        heard = gain * math.sqrt(noise_power / 2 / v) if v > 0 else None
+        seen = gain / math.sqrt(v) if v > 0 else None
         power = noise_power if v > 0 else None
-        rows.append(RoundEvent(t, clip_norm, gain, float(v), "channel", power, heard, EVERYONE, 0.01))
+        rows.append(RoundEvent(t, clip_norm, gain, float(v), "channel", power, EVERYONE, 0.01, base_station=seen))
     return Ledger(tuple(rows))
 
 
@@ -84,7 +84,7 @@ class AccountantContract:
     def test_a_budget_is_never_exceeded(self) -> None:
         """Staying at the floor, or spending all of A, costs ε and never more."""
         noise_power = 3e-13
-        template = replace(_ledger([1.0], 0.7, noise_power=noise_power).events[0], received_norm=1.0)
+        template = _ledger([noise_power / 2.0], 0.7, noise_power=noise_power).events[0]
         for target in (0.1, 1.0, 30.0):
             for rounds in (1, 7):
                 budget = self._kind().budget(target, 1e-5, template, "replace", rounds)
