@@ -33,9 +33,13 @@ SCHEMES = {
     "airfl-dp": Needs(budget=True),
     "airfl-dp-online": Needs(budget=True),
     "airfl-an": Needs(budget=True),
+    "airfl-shielded": Needs(budget=True),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
 }
+#: Whom a promise can be about, and those of them who see signals.
+OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")
+SEEING = OBSERVERS[2:]
 COMBINERS = ("auto", "zero-forcing", "sdr", "mrc")
 #: Combiners of earlier versions, which `auto` has made superfluous.
 FORMER_COMBINERS = ("multicast", "coordinate", "ascent", "dominant")

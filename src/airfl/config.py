@@ -24,6 +24,7 @@ from airfl.catalogue import (
     MOST_EFFORT,
     NEEDS_ANTENNAS,
     SCHEMES,
+    SEEING,
     SHARES,
     USUAL_SHARE,
     AccountantName,
@@ -34,6 +35,7 @@ from airfl.catalogue import (
     ParticipationName,
     PartPath,
     SchemeName,
+    is_import_path,
     nearest,
 )
 from airfl.errors import InputError
@@ -74,6 +76,9 @@ class System(Section):
         description="fixed: exactly K of n; poisson: each device by its own coin, K on average; or package.module:name",
     )
     rounds: int = Field(50, ge=1, description="T")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="chance that a device that was to send in a round does not, after all was planned"
+    )
 
     @property
     def num_active(self) -> int:
@@ -224,6 +229,19 @@ class Privacy(Section):
         "auto", description="Who books the budget; auto: the tightest of those that are proven for the run"
     )
     smoothness: float | None = Field(None, gt=0, description="L, an assumption that you state")
+    observer: Literal["auto", "model", "models", "base-station", "eavesdropper", "everything"] = Field(
+        "auto", description="whom the promise is about, for airfl-shielded; auto: the base station. Models always too"
+    )
+    colluding: float = Field(
+        0.0, ge=0, lt=1, description="share of the devices that hand what they know to whoever looks on"
+    )
+    credited_noise: Literal["thermal", "receiver"] = Field(
+        "thermal",
+        description="which noise of its receiver a base station cannot do without: thermal, kT₀B; or all of it",
+    )
+    credit_leak: bool = Field(
+        False, description="count cover that reaches the sum by imperfect channel knowledge as noise too"
+    )
     estimate_gradient_noise: bool = Field(
         False,
         description="book how far updates spread, for park2023; it depends on the data, and that is not accounted for",
@@ -234,6 +252,30 @@ class Privacy(Section):
     def epsilon_for(self, dim: int) -> float | None:
         """Return the plain ε of the budget for a model with ``dim`` parameters, or None when there is no budget."""
         return self.epsilon_tilde * math.sqrt(dim) if self.epsilon_tilde is not None else self.epsilon
+
+
+class Eavesdropper(Section):
+    """Someone with antennas of her own, somewhere in the cell, who hears the broadcast models too."""
+
+    antennas: int = Field(1, ge=1, le=4096, description="how many she has")
+    distance_m: float | None = Field(None, gt=0, le=1e12, description="from the base station")
+    position: tuple[float, float] | None = Field(None, description="x and y in metres; the base station is at (0, 0)")
+    noise_density_dbm_hz: float | None = Field(
+        None, ge=-400, le=400, description="of her receiver; left out: she has no noise at all"
+    )
+
+    pairs: ClassVar = (("distance_m", "position"),)
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.distance_m is None and self.position is None:
+            raise ValueError("give `distance_m` or `position`: where is she?")
+        return self
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Where she is, metres from the base station."""
+        return self.position if self.position is not None else (self.distance_m or 0.0, 0.0)
 
 
 class SchemeSection(Section):
@@ -260,6 +302,18 @@ class SchemeSection(Section):
         None,
         description="share of the active devices that transmit; best: the one with the least error of the mean. "
         "Default: best with `aligned`, 0.9 with `strongest` and `greedy`",
+    )
+    cover: Literal["auto", "quadrature", "masks", "none"] = Field(
+        "auto",
+        description="what airfl-shielded hides devices in, at the antennas and not in the sum; auto: quadrature if there "
+        "are enough devices, else masks; none: only noise that the sum hears too",
+    )
+    mask_degree: int = Field(6, ge=2, le=10**6, description="with how many others a device shares masks; even")
+    cover_price_db: float = Field(
+        3.0,
+        ge=0,
+        le=1000,
+        description="refuse a run of airfl-shielded that would take so much more noise than a trusted base station",
     )
     online: Literal["law", "estimate", "predictions"] = Field(
         "law", description="what airfl-dp-online knows of the channels to come"
@@ -297,6 +351,13 @@ class SchemeSection(Section):
         if value is None or value == "best" or (number and 0 < value <= 1):
             return value
         raise ValueError(f'a share above 0 and at most 1, or "best"; got {value!r}')
+
+    @field_validator("mask_degree")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError(f"a whole number of cycles has an even degree; got {value}, give {value - 1} or {value + 1}")
+        return value
 
     @model_validator(mode="after")
     def _no_scheme_twice(self) -> Self:
@@ -344,6 +405,7 @@ class Config(Section):
     channel: Channel = Channel()
     privacy: Privacy = Privacy()
     scheme: SchemeSection = SchemeSection()
+    eavesdropper: Eavesdropper | None = None
     engine: Engine = Engine()
 
     @model_validator(mode="after")
@@ -384,6 +446,39 @@ class Config(Section):
         private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             raise ValueError(f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+        return self
+
+    @model_validator(mode="after")
+    def _cover_fits(self) -> Self:
+        scheme, observer = self.scheme, self.privacy.observer
+        shielded = "airfl-shielded" in scheme.names
+        outside = scheme.encoder is not None or any(is_import_path(name) for name in scheme.names)
+        if scheme.cover != "auto" and not shielded and not outside:
+            raise ValueError(
+                f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
+                "cover; use `airfl-shielded`, or leave it out"
+            )
+        if observer in SEEING and not (shielded or outside or (observer, "airfl-an") == ("base-station", scheme.names[0])):
+            raise ValueError(
+                f'`privacy.observer` = "{observer}" takes a scheme that hides devices in the signals themselves; use '
+                "`airfl-shielded`"
+            )
+        if observer == "eavesdropper" and self.eavesdropper is None:
+            raise ValueError('`privacy.observer` = "eavesdropper" needs a section [eavesdropper] that says where she is')
+        if self.eavesdropper is not None and self.channel.fading == "trace":
+            raise ValueError("measured channels have no positions, so an eavesdropper has no channels; leave out one")
+        senders = max(1, round(scheme.least_share * self.system.num_active))
+        directions = 2 * self.system.num_antennas - 1
+        if shielded and scheme.cover == "quadrature" and senders < directions:
+            raise ValueError(
+                f'cover = "quadrature" of {senders} devices leaves {directions - senders} of the {directions} directions '
+                f"beside the sum uncovered: it takes K >= 2m - 1 for {self.system.num_antennas} antennas; use masks, or "
+                "fewer antennas"
+            )
+        if shielded and scheme.cover == "masks" and scheme.mask_degree >= senders:
+            raise ValueError(
+                f"`scheme.mask_degree` = {scheme.mask_degree} must be below the number of devices that send, {senders}"
+            )
         return self
 
     @property
@@ -444,7 +539,7 @@ class Config(Section):
 #: Section and the two keys of each exclusive pair: an override that names one drops the other.
 EXCLUSIVE_KEYS = tuple(
     (name, first, second)
-    for name, section in (("learning", Learning), ("privacy", Privacy))
+    for name, section in (("learning", Learning), ("privacy", Privacy), ("eavesdropper", Eavesdropper))
     for first, second in section.pairs
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from airfl.config import Config
@@ -73,3 +75,22 @@ def _outside(config: Config, generator: np.random.Generator, round_index: int) -
     if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < system.num_devices:
         raise InputError(f"law of participation `{name}` named a device outside 0 to {system.num_devices - 1}")
     return chosen
+
+
+def dropouts(config: Config, key: int, round_index: int) -> np.ndarray:
+    """Which devices fail to send in a round, after all was planned, [n]."""
+    system = config.system
+    if system.dropout == 0.0:
+        return np.zeros(system.num_devices, dtype=bool)
+    missing: np.ndarray = stream(system.seed, "dropout", key, round_index).random(system.num_devices) < system.dropout
+    return missing
+
+
+def colluders(config: Config, key: int) -> np.ndarray:
+    """Which devices hand what they know to whoever looks on, [n]: chosen once, before anything else is drawn."""
+    system = config.system
+    found = np.zeros(system.num_devices, dtype=bool)
+    count = min(system.num_devices - 1, math.ceil(config.privacy.colluding * system.num_devices - 1e-9))
+    if count:
+        found[stream(system.seed, "colluding", key).choice(system.num_devices, count, replace=False)] = True
+    return found

@@ -30,6 +30,13 @@ Purpose = Literal[
     "receiver-noise",
     "antenna-noise",
     "device-noise",
+    "masks",
+    "mask-graph",
+    "dropout",
+    "colluding",
+    "angles",
+    "eavesdropper",
+    "foresight",
     "canaries",
 ]
 

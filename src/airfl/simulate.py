@@ -67,8 +67,8 @@ class Simulation:
         spread = None
         if self.config.privacy.estimate_gradient_noise:
             spread = rounds.gradient_variance(schedule, setting, sending.watch, received)
-        events = rounds.book(schedule, setting, self.task.max_local_steps, spread)
-        ledgers = tuple(ledger.append(event) for ledger, event in zip(state.ledgers, events, strict=True))
+        booked = rounds.book(schedule, setting, self.task.max_local_steps, spread)
+        ledgers = tuple(entry.on(ledger) for ledger, entry in zip(state.ledgers, booked, strict=True))
         return Step(State(state.round + 1, models, ledgers, velocity, average, sending.memory), sending.watch, setting)
 
     def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
@@ -93,7 +93,7 @@ class Simulation:
         """Return the models of a finished state; refuse with ``BudgetError`` where a ledger exceeds the budget."""
         for row, ledger in enumerate(state.ledgers):
             self.schedule.promise.check(ledger)
-            if self.scheme.encoder.own_noise:
+            if self.scheme.encoder.cover != "nothing":
                 rounds.check_views(self.schedule, row, ledger)
         return state.released
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
+
+from airfl.privacy import Observer
+from airfl.transceiver import Cover
+
+#: Nobody shares a mask.
+NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -21,12 +28,13 @@ class Setting:
         noise_var: v, the variance of all noise in the sum per real coordinate, [trials], float64.
         unknown_var: what of v nobody knows who only sees the models, and so what is booked, [trials].
         noise_power: σ², whole complex power per antenna; 0 over an ideal channel.
-        artificial: ν, power of the complex noise that devices add to every entry they send, [trials].
+        cover: variances of what devices hide in, [trials].
+        edges: who shares masks with whom, places of devices, [E, 2] for each trial.
         channels: h_i, [trials, K, m], complex128.
         tx_scaling: s_i, [trials, K], complex128; 0 where nobody sends.
         combiner: w, [trials, m], complex128.
-        received_norms: what a base station that looks at every antenna sees of each device, √(σ² p_iᴴ C⁻¹ p_i) with
-            p_i = h_i s_i and C the covariance of what covers it, [trials, K].
+        seen: how visible each device is to observers of signals (``transceiver.sight``), [trials, K]; infinite where
+            nothing hides it, 0 for one that is silent or hands over what it knows.
         power_w: mean transmit power of each device at full clip, [trials, K].
         hides_participation: whether v would have been the same whoever took part, [trials].
     """
@@ -39,11 +47,12 @@ class Setting:
     noise_var: torch.Tensor
     unknown_var: torch.Tensor
     noise_power: float
-    artificial: torch.Tensor
+    cover: Cover
+    edges: tuple[np.ndarray, ...]
     channels: torch.Tensor
     tx_scaling: torch.Tensor
     combiner: torch.Tensor
-    received_norms: torch.Tensor
+    seen: Mapping[Observer, torch.Tensor]
     power_w: torch.Tensor
     hides_participation: tuple[bool, ...]
 
@@ -62,11 +71,12 @@ class Setting:
             nothing,
             nothing,
             0.0,
-            nothing,
+            Cover.of(trials=trials),
+            (NO_EDGES,) * trials,
             torch.ones(*active.shape, 1, dtype=torch.complex128),
             gains,
             torch.ones(trials, 1, dtype=torch.complex128),
-            heard.double(),
+            {},
             torch.zeros(active.shape, dtype=torch.float64),
             (False,) * trials,
         )
@@ -84,7 +94,7 @@ class Setting:
     def silenced(self) -> Setting:
         """The same without any noise."""
         nothing = torch.zeros_like(self.noise_var)
-        return replace(self, noise_var=nothing, unknown_var=nothing, noise_power=0.0, artificial=nothing)
+        return replace(self, noise_var=nothing, unknown_var=nothing, noise_power=0.0, cover=Cover.of(trials=len(nothing)))
 
     def repeated(self, copies: int) -> Setting:
         """Every trial ``copies`` times, one after another."""
@@ -95,5 +105,8 @@ class Setting:
                 changes[item.name] = value.repeat_interleave(copies, dim=0)
             elif isinstance(value, np.ndarray):
                 changes[item.name] = value.repeat(copies, axis=0)
-        hides = tuple(flag for flag in self.hides_participation for _ in range(copies))
-        return replace(self, **changes, hides_participation=hides)  # type: ignore[arg-type]
+        changes["cover"] = self.cover.repeated(copies)
+        changes["seen"] = {name: values.repeat_interleave(copies, dim=0) for name, values in self.seen.items()}
+        for name in ("edges", "hides_participation"):
+            changes[name] = tuple(value for value in getattr(self, name) for _ in range(copies))
+        return replace(self, **changes)  # type: ignore[arg-type]

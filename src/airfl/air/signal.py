@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,13 @@ from airfl.randomness import Purpose, complex_normal, stream
 
 #: Symbols whose noise is drawn from one keyed stream; fixed, so that the draw does not depend on the chunk size.
 NOISE_BLOCK = 2048
+#: Pairs whose masks are drawn from one keyed stream.
+EDGES = 4096
 
 
 @dataclass(frozen=True)
 class SignalUplink(Uplink):
-    """y_j = Σ_i h_i s_i Δ̄_ij + n_j with n_j ~ CN(0, σ² I_m), and the base station takes Re(wᴴ y_j).
+    """y_j = Σ_i h_i s_i (Δ̄_ij + cover_ij) + n_j with n_j ~ CN(0, σ² I_m), and the base station takes Re(wᴴ y_j).
 
     Symbols are worked off in chunks: beside the updates themselves, memory is m × chunk complex numbers.
 
@@ -36,21 +39,48 @@ class SignalUplink(Uplink):
 
     def received(self, row: int, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
         """Δ̂ of one trial whose devices send these updates, [K, d]."""
+        combiner = setting.combiner[row].conj()
+        parts = [(combiner @ heard).real for heard in self.antennas(row, sent, setting)]
+        return torch.cat(parts).to(torch.float32)
+
+    def antennas(self, row: int, sent: torch.Tensor, setting: Setting) -> Iterator[torch.Tensor]:
+        """What all antennas hear of one trial, chunk by chunk, [m, symbols]."""
         paths = setting.channels[row].mT * setting.tx_scaling[row]  # h_i s_i as columns, [m, K]
-        combiner = setting.combiner[row]
         blocks_per_chunk = max(1, -(-self.chunk_symbols // NOISE_BLOCK))
         size = blocks_per_chunk * NOISE_BLOCK
-        parts = []
         for start in range(0, sent.shape[1], size):
             symbols = sent[:, start : start + size].to(torch.complex128)
-            if float(setting.artificial[row]) > 0:
-                root = float(setting.artificial[row]) ** 0.5
-                symbols += root * self._unit_noise("device-noise", row, start, symbols.shape, setting)
+            self._cover(row, start, symbols, setting)
             received = paths @ symbols
             unit = self._unit_noise("antenna-noise", row, start, received.shape, setting)
             received += setting.noise_power**0.5 * unit
-            parts.append((combiner.conj() @ received).real)
-        return torch.cat(parts).to(torch.float32)
+            yield received
+
+    def _cover(self, row: int, start: int, symbols: torch.Tensor, setting: Setting) -> None:
+        """Add what devices hide in to what they send, [K, symbols]."""
+        own, quadrature, masks = (
+            float(part[row]) ** 0.5 for part in (setting.cover.own, setting.cover.quadrature, setting.cover.masks)
+        )
+        if own > 0 or quadrature > 0:
+            unit = 2.0**0.5 * self._unit_noise("device-noise", row, start, symbols.shape, setting)
+            symbols += torch.complex(own * unit.real, quadrature * unit.imag)
+        edges = torch.from_numpy(setting.edges[row])
+        for first in range(0, len(edges) if masks > 0 else 0, EDGES):
+            pairs = edges[first : first + EDGES]
+            shared = masks * self._masks(row, first, start, (len(pairs), symbols.shape[1]), setting)
+            symbols.real.index_add_(0, pairs[:, 0], shared)
+            symbols.real.index_add_(0, pairs[:, 1], -shared)
+
+    def _masks(self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting) -> torch.Tensor:
+        """N(0, 1) for some edges and every symbol of a chunk: fresh in every round, and for every edge."""
+        number, count = start // NOISE_BLOCK, -(-shape[1] // NOISE_BLOCK)
+        draws = [
+            stream(self.seed, "masks", self.trials[row], setting.round_index, block, first).standard_normal(
+                (shape[0], NOISE_BLOCK)
+            )
+            for block in range(number, number + count)
+        ]
+        return torch.from_numpy(np.concatenate(draws, axis=1)[:, : shape[1]])
 
     def _unit_noise(self, purpose: Purpose, row: int, start: int, shape: torch.Size, setting: Setting) -> torch.Tensor:
         """CN(0, 1) for every antenna or device and symbol of a chunk."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from airfl.channel.eavesdropper import Listener, open_listener
 from airfl.channel.laws import LAWS, Law, outside_law
-from airfl.channel.noise import noise_power_w
+from airfl.channel.noise import credited_power_w, noise_power_w
 from airfl.config import Config
 from airfl.imports import import_callable, is_import_path
-from airfl.participation import participants
+from airfl.participation import colluders, dropouts, participants
 from airfl.randomness import complex_normal, stream
 
 
@@ -37,6 +39,32 @@ class Link:
     def weakest_path_gain(self, index: int) -> float:
         """Λ_min of a trial, what the paper's worst-case SNR P·Λ_min/σ² refers to."""
         return self.law.weakest_path_gain(index)
+
+    @cached_property
+    def credited_power(self) -> float:
+        """σ² that counts against the base station itself (``privacy.credited_noise``), watts."""
+        return credited_power_w(self.config)
+
+    @cached_property
+    def listener(self) -> Listener | None:
+        """The eavesdropper, if there is one."""
+        return open_listener(self.config, self.law)
+
+    @cached_property
+    def colluding(self) -> np.ndarray:
+        """Which devices hand over what they know, [trials, devices]."""
+        return np.stack([colluders(self.config, trial) for trial in self.trials])
+
+    def sending(self, planned: np.ndarray) -> np.ndarray:
+        """Who of those who were to send in rounds 0, 1, … does, [trials, rounds, K]; −1 comes last in each row."""
+        if self.config.system.dropout == 0.0:
+            return planned
+        keys = self.trials if self.participation_keys is None else self.participation_keys
+        missing = np.stack([[dropouts(self.config, key, t) for t in range(planned.shape[1])] for key in keys])
+        gone = np.take_along_axis(missing, np.maximum(planned, 0), axis=2) | (planned < 0)
+        order = np.argsort(gone, axis=2, kind="stable")
+        left: np.ndarray = np.take_along_axis(np.where(gone, -1, planned), order, axis=2)
+        return left
 
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
         """Channels of all devices, shape [trials, rounds, devices, antennas], complex128.

@@ -34,8 +34,9 @@ def paper_question(trials: int = 10) -> WhatIf:
     budget = PaperAccountant.budget(promise.epsilon or 0.0, DELTA, promise.template, "replace", config.system.rounds)
     noise_var = budget.floor**2 * sigma2 / 2.0
     # ‖w‖·max‖h s‖ does not change with the norm of w; the median over trials and rounds stands for all.
+    unit = math.sqrt(schedule.link.credited_power / 2.0)
     louder = [
-        float(schedule.norm[row, t] * setting.received_norms[row].max())
+        unit * float(schedule.norm[row, t] * setting.seen["base-station"][row].max())
         for t in range(0, config.system.rounds, 10)
         for setting in [schedule.setting(t)]
         for row in range(trials)

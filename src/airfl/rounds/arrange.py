@@ -13,21 +13,11 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
-from airfl.privacy import Ledger, smallest
-from airfl.rounds.booking import heard_event
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
+from airfl.rounds.shield import cover_kind, find_shields
 from airfl.schemes import Outlook, Scheme
-from airfl.transceiver import (
-    Design,
-    Radio,
-    Visibility,
-    last_round_factor,
-    norm_growth,
-    served_channels,
-    transmit,
-    visibility,
-)
+from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 
 
@@ -83,7 +73,7 @@ def arrange_rounds(
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
-    tells = scheme.encoder.own_noise or scheme.encoder.remembers
+    tells = scheme.encoder.cover != "nothing" or scheme.encoder.remembers
     hides = [can_hide_participation(config, tells=tells)] * len(link.trials)
     norms_of = _checked_norms(scheme)
     if config.scheme.combiner_columns != "all" and is_outside(scheme.policy):
@@ -96,11 +86,12 @@ def arrange_rounds(
         if promise.accountant == "sampled" and any(hides):
             credited = norms_of(outlook_of(promise))
             norm = torch.where(torch.tensor(hides).unsqueeze(1), credited, norm)
-    artificial = torch.zeros(len(link.trials), dtype=torch.float64)
-    if scheme.encoder.own_noise:
-        artificial = _artificial(config, link, promise, design, active, factor, length, dim)
-        growth = [norm_growth(float(power), length, dim) for power in artificial]
-        norm = norm * torch.tensor(growth, dtype=torch.float64).unsqueeze(1)
+    cover = Cover.of(trials=len(link.trials))
+    if scheme.encoder.cover != "nothing":
+        kind = "circular" if scheme.encoder.cover == "circular" else cover_kind(config, _honest(link, active))
+        shields = find_shields(link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
+        cover = Cover.stacked([shield.cover for shield in shields])
+        norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return Schedule(
         scheme,
@@ -109,11 +100,12 @@ def arrange_rounds(
         dim,
         clip_norm,
         _normaliser(config, active),
+        link.sending(active),
         active,
         design.norm * factor,
         norm,
         gain_bound,
-        artificial,
+        cover,
         combiner,
         tuple(hides),
         promise.budget,
@@ -154,11 +146,12 @@ def _ideal(config: Config, scheme: Scheme, promise: Promise, link: Link, dim: in
         dim,
         clip_norm,
         k,
+        link.sending(active),
         active,
         nothing,
         nothing,
         torch.ones_like(nothing),
-        nothing[:, 0],
+        Cover.of(trials=len(active)),
         ones,
         silent,
     )
@@ -187,41 +180,10 @@ def _cover_every_set(
     return better_of(design, widest), covered.tolist()
 
 
-def _artificial(
-    config: Config,
-    link: Link,
-    promise: Promise,
-    design: Design,
-    active: np.ndarray,
-    factor: float,
-    clip_norm: float,
-    dim: int,
-) -> torch.Tensor:
-    """ν of each trial: the least artificial noise with which the base station is kept to the promise."""
-    if promise.epsilon is None:
-        raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
-    found = []
-    for row in range(len(link.trials)):
-        views = []
-        for t in range(config.system.rounds):
-            devices = active[row : row + 1, t : t + 1]
-            channels = served_channels(link.channels([t])[row : row + 1], devices)[0, 0]
-            sent = transmit(design.combiner[row, t] * factor, channels, clip_norm, dim, config.channel.power_w)
-            heard = torch.from_numpy(devices[0, 0] >= 0).unsqueeze(1)
-            views.append(visibility(channels * sent.tx_scaling.unsqueeze(1) * heard, link.noise_power))
-
-        def spent(power: float, views: list[Visibility] = views, row: int = row) -> float:
-            growth = norm_growth(power, clip_norm, dim)
-            events = [
-                heard_event(promise.template, t, view.norms(power, growth), active[row, t])
-                for t, view in enumerate(views)
-            ]
-            return promise.spent(Ledger(tuple(events)))
-
-        enough = spent(0.0) <= promise.epsilon
-        # What is booked is computed again from the paths as they are sent: leave room for its rounding.
-        found.append(0.0 if enough else smallest(spent, promise.epsilon, clip_norm**2) * (1.0 + 1e-9))
-    return torch.tensor(found, dtype=torch.float64)
+def _honest(link: Link, active: np.ndarray) -> int:
+    """The fewest honest devices that send in a round."""
+    rows = np.arange(len(active))[:, None, None]
+    return int(((active >= 0) & ~link.colluding[rows, np.maximum(active, 0)]).sum(axis=2).min())
 
 
 def _last_factors(

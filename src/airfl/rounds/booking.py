@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from airfl.air import Setting
 from airfl.config import Config
-from airfl.privacy import BudgetError, Ledger, NoiseSource, RoundEvent
-from airfl.rounds.promise import MAX_DEVICE_NORMS
+from airfl.privacy import BudgetError, Ledger, NoiseSource, Observer, RoundEvent
 from airfl.rounds.records import Watch
 from airfl.rounds.schedule import Schedule
 
@@ -21,20 +20,36 @@ from airfl.rounds.schedule import Schedule
 GAIN_ROUNDING = 1e-9
 
 
+@dataclass(frozen=True)
+class Booked:
+    """What one trial's ledger is told of a round.
+
+    Attributes:
+        seen: how visible every device was to observers of signals, by its number, [n].
+    """
+
+    event: RoundEvent
+    seen: dict[Observer, np.ndarray]
+
+    def on(self, ledger: Ledger) -> Ledger:
+        """The ledger with this round."""
+        return ledger.append(self.event, self.seen)
+
+
 def book(
     schedule: Schedule,
     setting: Setting,
     max_local_steps: Callable[[int], int | None],
     gradient_var: torch.Tensor | None = None,
-) -> list[RoundEvent]:
-    """The events of a round, one per trial.
+) -> list[Booked]:
+    """What a round books, one entry per trial.
 
     Args:
         max_local_steps: Q of a trial, given its row; None: no bound that uses it is booked.
         gradient_var: an estimate per trial, where one was asked for.
     """
     template, config = schedule.promise.template, schedule.link.config
-    events: list[RoundEvent] = []
+    booked: list[Booked] = []
     copies = schedule.copies if gradient_var is None else 1
     for row in range(0, len(setting.gains), copies):
         gains, domain, steps = setting.gains[row].abs(), None, max_local_steps(row)
@@ -43,7 +58,7 @@ def book(
             domain = replace(template.domain, local_steps=steps, mean_gain=mean_gain)
         largest, bound = float(gains.max()), float(setting.gain_bound[row])
         # Nobody sends, so nothing is told. Not where credit goes by the law: it covers such rounds too.
-        if schedule.scheme.encoder.own_noise and not bool(setting.heard[row].any()):
+        if schedule.scheme.encoder.cover != "nothing" and not bool(setting.heard[row].any()):
             bound = largest = 0.0
         event = RoundEvent(
             round=setting.round_index,
@@ -52,30 +67,47 @@ def book(
             noise_var=float(setting.unknown_var[row]),
             noise_source=_source(setting, row),
             noise_power=setting.noise_power if setting.over_air else None,
-            received_norm=None,
             sampling=template.sampling,
             update_factor=update_factor(config, schedule, setting.round_index),
             domain=domain,
             hides_participation=setting.hides_participation[row],
             gradient_var=None if gradient_var is None else float(gradient_var[row]),
+            **{name.replace("-", "_"): _largest(values[row]) for name, values in setting.seen.items()},
         )
-        if setting.over_air:
-            event = heard_event(event, setting.round_index, setting.received_norms[row], setting.active[row])
-        events.extend([event] * copies)
-    return events
+        seen = {name: _by_device(setting, row, values, template.sampling.num_devices) for name, values in setting.seen.items()}
+        booked.extend([Booked(event, {name: values for name, values in seen.items() if values is not None})] * copies)
+    return booked
+
+
+def _largest(seen: torch.Tensor) -> float | None:
+    """How visible the most visible device is; None: there is no bound."""
+    value = float(seen.max()) if len(seen) else 0.0
+    return value if math.isfinite(value) else None
+
+
+def _by_device(setting: Setting, row: int, seen: torch.Tensor, num_devices: int) -> np.ndarray | None:
+    """The same of every device by its number, [n]; None where there is no bound."""
+    if _largest(seen[row]) is None:
+        return None
+    found = np.zeros(num_devices)
+    there = setting.active[row] >= 0
+    found[setting.active[row][there]] = seen[row].numpy()[there]
+    return found
 
 
 def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
     """Refuse with ``BudgetError`` a ledger by which a model tells more than the antennas that it is computed from.
 
-    In every round c²/v ≤ 2c²·max_i p_i²/σ², with v the noise of all devices (Cauchy-Schwarz: wᴴp_i = 1). What is booked
-    leaves out the noise of the one device that looks, and nothing else may.
+    In every round c²/v ≤ max_i c²r_i², with v the noise of all devices (Cauchy-Schwarz: w̃ᵀp̃_i = 1), where the whole noise
+    of the receiver is credited or more; what is booked leaves out the noise of the one device that looks, of those that
+    collude, and what leaks, and nothing else may.
     """
+    if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.csi_error > 0.0:
+        return
     for event in ledger.events:
         everyone = max(float(schedule.noise_var[row, event.round]), sys.float_info.min)
         told = event.sensitivity("add-remove") / math.sqrt(everyone)
-        heard = math.sqrt(2.0 / (event.noise_power or 1.0)) * event.clip_norm * (event.received_norm or 0.0)
-        if told > heard * (1.0 + 1e-6):
+        if told > event.clip_norm * (event.base_station or 0.0) * (1.0 + 1e-6) and event.base_station is not None:
             raise BudgetError(
                 f"the ledger contradicts itself: in round {event.round} the model would tell more than the antennas "
                 "that it is computed from; the model is not released"
@@ -85,26 +117,7 @@ def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
 def _source(setting: Setting, row: int) -> NoiseSource:
     if not setting.over_air:
         return "none"
-    return "channel+artificial" if float(setting.artificial[row]) > 0 else "channel"
-
-
-def heard_event(event: RoundEvent, t: int, norms: torch.Tensor, active: np.ndarray) -> RoundEvent:
-    """The event with what the antennas hear of each device, norms [K] of the devices numbered in active [K]."""
-    heard = active >= 0
-    values = norms.numpy()[heard]
-    total = event.sampling.num_devices
-    by_device = None
-    if total <= MAX_DEVICE_NORMS:
-        by_device = np.zeros(total)
-        by_device[active[heard]] = values
-    largest = float(values.max(initial=0.0))
-    return replace(
-        event,
-        round=t,
-        # A round in which nobody transmits tells nothing; the smallest positive number stands for it.
-        received_norm=largest or sys.float_info.min,
-        device_norms=None if by_device is None else tuple(by_device.tolist()),
-    )
+    return "channel+artificial" if float(setting.cover.own[row]) > 0 else "channel"
 
 
 def gradient_variance(schedule: Schedule, setting: Setting, watch: Watch, received: torch.Tensor) -> torch.Tensor:

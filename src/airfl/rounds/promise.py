@@ -15,6 +15,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
+    SEEING,
     Budget,
     Domain,
     Ledger,
@@ -25,10 +26,7 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithNoise, Mean, Plain, Scheme
-
-#: Devices up to which every round's event keeps one number per device for the base-station observer.
-MAX_DEVICE_NORMS = 1000
+from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Mean, Plain, Scheme
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,16 @@ class Promise:
     @cached_property
     def budget(self) -> Budget | None:
         """What combiner norms keep the promise; None where nothing is promised."""
-        if self.epsilon is None or self.observer == "base-station":
+        if self.epsilon is None or self.observer in SEEING:
             return None
         return accountant_named(self.accountant).budget(
             self.epsilon, self.delta, self.template, self.neighbours, self.rounds
         )
+
+    @property
+    def kept(self) -> tuple[Observer, ...]:
+        """Who is kept to the budget: whom it was promised to, and whoever sees models where that is someone else."""
+        return (self.observer, "models") if self.observer in SEEING else (self.observer,)
 
     def spent(self, ledger: Ledger) -> float:
         """ε of a ledger."""
@@ -66,7 +69,8 @@ class Promise:
     def check(self, ledger: Ledger) -> None:
         """Refuse with ``BudgetError`` what exceeds the promise."""
         if self.epsilon is not None:
-            release(ledger, accountant_named(self.accountant), self.neighbours, self.epsilon, self.delta, self.observer)
+            for observer in self.kept:
+                release(ledger, accountant_named(self.accountant), self.neighbours, self.epsilon, self.delta, observer)
 
     def ledger_at(self, norms: torch.Tensor, weights: torch.Tensor) -> Ledger:
         """What rounds with norms q, [T], and gain bounds √a would book, as far as accountants of models look at it."""
@@ -131,7 +135,6 @@ def make_promise(
         noise_var=0.0,
         noise_source="channel",
         noise_power=noise_power,
-        received_norm=None,
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
@@ -140,7 +143,7 @@ def make_promise(
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
     promise = Promise(
-        "gaussian", config.neighbours, scheme.observer, epsilon, privacy.delta, template, config.system.rounds
+        "gaussian", config.neighbours, scheme.observer_in(config), epsilon, privacy.delta, template, config.system.rounds
     )
     if name == "auto":
         return _tightest(config, promise)
@@ -160,7 +163,7 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
 
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
-    plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise) and type(scheme.decoder) is Mean
+    plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
     return plain and not is_import_path(config.engine.backend)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -9,11 +10,13 @@ import numpy as np
 import torch
 
 from airfl.air import Setting
+from airfl.air.setting import NO_EDGES
 from airfl.channel import Link
-from airfl.privacy import Budget
+from airfl.privacy import Budget, Observer
+from airfl.rounds.observed import graph, leak_of, observed, signal_observers
 from airfl.rounds.promise import Promise, longest
 from airfl.schemes import Scheme
-from airfl.transceiver import Perk, perk, perk_at, served_channels, transmit
+from airfl.transceiver import Cover, Perk, Transmission, degrees_of, perk, perk_at, served_channels, transmit
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,12 @@ class Schedule:
     Attributes:
         promise: what is promised, and whose arithmetic is reported.
         active: who transmits, [trials, T, K]; −1 fills up rows where fewer do.
+        planned: who was to: all of these, and devices that drop out.
         normaliser: K of the update η_g η/K; public, and fixed before anyone is drawn.
         minimum: π_t, [trials, T].
         norm: q_t = ‖w_t‖, [trials, T].
         gain_bound: G_t, no device is heard with a larger gain, [trials, T].
-        artificial: ν of the devices' own noise, [trials].
+        cover: variances of what devices hide in, [trials].
         combiner: w_t, [trials, T, m]; one row per trial that copies share.
         hides_participation: whether the noise would have been the same whoever took part, [trials].
         budget: what norms keep the promise; None without one, or where it is not kept by the norms.
@@ -41,10 +45,11 @@ class Schedule:
     clip_norm: float
     normaliser: float
     active: np.ndarray = field(repr=False)
+    planned: np.ndarray = field(repr=False)
     minimum: torch.Tensor
     norm: torch.Tensor
     gain_bound: torch.Tensor
-    artificial: torch.Tensor
+    cover: Cover
     combiner: torch.Tensor = field(repr=False)
     hides_participation: tuple[bool, ...]
     budget: Budget | None = None
@@ -62,7 +67,7 @@ class Schedule:
 
     @cached_property
     def noise_var(self) -> torch.Tensor:
-        """v_t = q_t² σ²/2 + ν K_t/2 per real coordinate, [trials, T]."""
+        """v_t = q_t² σ²/2 + K_t a² per real coordinate, [trials, T]; without what leaks where channels are not known."""
         return self._noise_of(self.sending)
 
     @cached_property
@@ -70,9 +75,14 @@ class Schedule:
         """What of v_t nobody knows, and so what is booked, [trials, T].
 
         A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
-        sender covers itself from everybody else, and has nobody to be curious about.
+        sender covers itself from everybody else, and has nobody to be curious about. Devices that collude hand over
+        theirs.
         """
-        return self._noise_of(torch.where(self.sending > 1, self.sending - 1, self.sending))
+        lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
+        colluding = np.repeat(self.link.colluding, len(self.active) // len(self.link.colluding), axis=0)
+        rows = np.arange(len(self.active))[:, None, None]
+        honest = (self.active >= 0) & ~colluding[rows, np.maximum(self.active, 0)]
+        return self._noise_of(torch.minimum(lone, torch.from_numpy(honest.sum(axis=2))))
 
     @cached_property
     def sending(self) -> torch.Tensor:
@@ -80,7 +90,7 @@ class Schedule:
         return torch.from_numpy((self.active >= 0).sum(axis=2))
 
     def _noise_of(self, adding: torch.Tensor) -> torch.Tensor:
-        own = self.artificial.unsqueeze(1) * adding / 2.0
+        own = self.cover.own.unsqueeze(1) * adding
         return self.norm.square() * (self.link.noise_power / 2.0) + own
 
     def active_in(self, round_index: int) -> np.ndarray:
@@ -98,7 +108,9 @@ class Schedule:
         devices = active[apart, None]
         channels = served_channels(self.link.channels([round_index]), devices)[:, 0]
         known = served_channels(self.link.estimates([round_index]), devices)[:, 0]
-        combiner, own = self.combiner[:, round_index], self.artificial[apart]
+        combiner, cover = self.combiner[:, round_index], self.cover[apart]
+        edges = self._edges(round_index, active[apart], cover)
+        degrees = np.stack([degrees_of(one, active.shape[1]) for one in edges])
         sent = transmit(
             combiner,
             known,
@@ -107,8 +119,7 @@ class Schedule:
             self.link.config.channel.power_w,
             channels,
             silent=torch.from_numpy(devices[:, 0] < 0),
-            artificial=own if self.scheme.encoder.own_noise else None,
-            noise_power=self.link.noise_power,
+            cover_power=cover.power(torch.from_numpy(degrees).double()),
         )
         once = Setting(
             round_index,
@@ -119,15 +130,83 @@ class Schedule:
             self.noise_var[apart, round_index],
             self.unknown_var[apart, round_index],
             self.link.noise_power,
-            own,
+            cover,
+            edges,
             channels,
             sent.tx_scaling,
             combiner,
-            sent.received_norms,
+            self._seen(round_index, active[apart], known, channels, sent, edges),
             sent.power_w,
             self.hides_participation[apart],
         )
+        once = self._with_leak(once)
         return once if self.copies == 1 else once.repeated(self.copies)
+
+    def _edges(self, round_index: int, active: np.ndarray, cover: Cover) -> tuple[np.ndarray, ...]:
+        """Who shares masks in each trial; nobody where there are none."""
+        planned = self.planned[:: self.copies, round_index]
+        return tuple(
+            graph(self.link, index, round_index, whole[whole >= 0], row[row >= 0]) if float(masks) > 0 else NO_EDGES
+            for index, (whole, row, masks) in enumerate(zip(planned, active, cover.masks, strict=True))
+        )
+
+    def _seen(
+        self,
+        round_index: int,
+        active: np.ndarray,
+        known: torch.Tensor,
+        channels: torch.Tensor,
+        sent: Transmission,
+        edges: tuple[np.ndarray, ...],
+    ) -> dict[Observer, torch.Tensor]:
+        """How visible each device is to each observer of signals."""
+        link, cover, heard = self.link, self.cover[:: self.copies], torch.from_numpy(active >= 0)
+        rows = np.arange(len(active))[:, None]
+        honest = torch.from_numpy((active >= 0) & ~link.colluding[rows, np.maximum(active, 0)])
+        # Without any cover the antennas see ‖h s‖ in white noise, and who sees every device by itself sees all of it.
+        seen: dict[Observer, torch.Tensor] = {
+            "base-station": sent.received_norms * (math.sqrt(2.0 / link.credited_power) * honest),
+            "everything": torch.where(honest, torch.inf, 0.0).double(),
+        }
+        bare = cover.is_nothing()
+        observers = tuple(name for name in signal_observers(link) if not bare or name == "eavesdropper")
+        for name in observers:
+            seen[name] = torch.zeros(active.shape, dtype=torch.float64)
+        for index in range(len(active) if observers else 0):
+            here, norm = heard[index], self.norm[index * self.copies, round_index]
+            sights = observed(
+                link,
+                index,
+                round_index,
+                active[index][active[index] >= 0],
+                self.combiner[index, round_index] / norm,
+                known[index, here],
+                channels[index, here],
+                edges[index],
+                observers,
+            )
+            for name, sight in sights.items():
+                seen[name][index, here] = sight.seen(norm.square(), cover[index])
+        return seen
+
+    def _with_leak(self, setting: Setting) -> Setting:
+        """The round with the noise that is really in its sum, where gains are not what they were meant to be."""
+        if self.link.config.channel.csi_error == 0.0 or setting.cover.is_nothing():
+            return setting
+        total, unknown = setting.noise_var.clone(), setting.unknown_var.clone()
+        for row, edges in enumerate(setting.edges):
+            here = setting.heard[row]
+            gains, cover = setting.gains[row][here], setting.cover[row]
+            squares = gains.real.square()
+            honest = torch.from_numpy(~self.link.colluding[row, setting.active[row][setting.active[row] >= 0]])
+            mine = squares[honest]
+            lone = squares.sum() - squares.max() if len(squares) > 1 else squares.sum()
+            receiver = self.norm[row * self.copies, setting.round_index].square() * (self.link.noise_power / 2.0)
+            leak = leak_of(gains, edges, cover)
+            credited = leak if self.link.config.privacy.credit_leak else 0.0
+            total[row] = receiver + float(cover.own) * squares.sum() + leak
+            unknown[row] = receiver + float(cover.own) * torch.minimum(mine.sum(), lone) + credited
+        return replace(setting, noise_var=total, unknown_var=unknown)
 
     def repeated(self, copies: int, link: Link | None = None) -> Schedule:
         """The same trials ``copies`` times each, one after another: for audits, which repeat a run with new noise.
@@ -148,7 +227,8 @@ class Schedule:
             minimum=stretch(self.minimum),
             norm=stretch(self.norm),
             gain_bound=stretch(self.gain_bound),
-            artificial=stretch(self.artificial),
+            cover=self.cover.repeated(copies),
+            planned=np.repeat(self.planned, copies, axis=0) if drawn is None else drawn,
             hides_participation=tuple(np.repeat(self.hides_participation, copies).tolist()),
             combiner=self.combiner if same else stretch(self.combiner),
             copies=self.copies * copies if same else 1,

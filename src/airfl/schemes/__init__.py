@@ -4,7 +4,7 @@ In: updates, power, what was received. Out: what is sent, norms, model steps. Ma
 """
 
 from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithNoise, Plain
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
@@ -13,6 +13,7 @@ __all__ = [
     "SCHEMES",
     "Adaptive",
     "Clip",
+    "ClipWithCover",
     "ClipWithNoise",
     "Decoder",
     "Encoded",

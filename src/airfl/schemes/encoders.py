@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from airfl.devices import UpdateBlock, clip_factors
-from airfl.schemes.parts import Encoded, Encoder
+from airfl.schemes.parts import CoverChoice, Encoded, Encoder
 
 
 class Plain(Encoder):
@@ -42,6 +42,12 @@ class Clip(Encoder):
 
 
 class ClipWithNoise(Clip):
-    """Δ̄ + ζ with ζ ~ CN(0, ν) per entry; the schedule finds ν, and the uplink adds it."""
+    """Δ̄ + ζ with ζ circular: the same variance in phase and in quadrature. The schedule finds it, the uplink adds it."""
 
-    own_noise: ClassVar[bool] = True
+    cover: ClassVar[CoverChoice] = "circular"
+
+
+class ClipWithCover(Clip):
+    """Δ̄ with what hides it at the antennas: noise in quadrature or masks, and own noise where it must be."""
+
+    cover: ClassVar[CoverChoice] = "chosen"

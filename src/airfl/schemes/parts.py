@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -13,6 +13,8 @@ from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.privacy import Budget, Observer
+
+CoverChoice = Literal["nothing", "circular", "chosen"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Encoder(ABC):
     infinity included, what it sends is finite and no longer than ``length`` says.
     """
 
-    #: Whether devices add noise of their own, as much as the promise takes.
-    own_noise: ClassVar[bool] = False
+    #: What devices hide in, as much as the promise takes: nothing, circular noise, or what ``scheme.cover`` says.
+    cover: ClassVar[CoverChoice] = "nothing"
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
 
@@ -143,3 +145,8 @@ class Scheme:
     def observer(self) -> Observer:
         """Whom its ε is reported for."""
         return self.promises_to or "model"
+
+    def observer_in(self, config: Config) -> Observer:
+        """The same where a configuration has a say: schemes that choose their cover promise to whom it names."""
+        asked = config.privacy.observer
+        return self.observer if asked == "auto" or self.encoder.cover != "chosen" else asked

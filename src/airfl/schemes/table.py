@@ -9,7 +9,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
 from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithNoise, Plain
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 
@@ -55,6 +55,14 @@ SCHEMES: dict[str, Scheme] = {
             "AirFL with artificial noise",
             "Devices add noise until even the base station is kept to the budget: the price of distrusting it.",
             *(ClipWithNoise(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "airfl-shielded",
+            "AirFL shielded",
+            "Devices hide in noise and masks that the sum does not hear: the base station need not be trusted.",
+            *(ClipWithCover(), LeastNoise(), Mean()),
             promises_to="base-station",
             accountant="gaussian",
         ),

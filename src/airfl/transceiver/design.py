@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 
 from airfl.errors import InputError
-from airfl.transceiver.artificial import visibility
 
 #: Relative slack when a constraint is checked; far above rounding, far below anything physical.
 TOLERANCE = 1e-9
@@ -136,9 +135,9 @@ class Transmission:
     Attributes:
         tx_scaling: s_i, [..., K], complex128.
         gains: wᴴ h_i s_i, [..., K], complex128; what device i's update is multiplied with.
-        received_norms: ‖h_i s_i‖, [..., K]; what a base station that looks at every antenna sees of a device. Weighted
-            by the noise that covers it where devices add their own (``artificial``).
-        power_w: d-symbol mean transmit power of each device at full clip, |s_i|²(c²/d + ν), [..., K].
+        received_norms: ‖h_i s_i‖, [..., K].
+        power_w: d-symbol mean transmit power of each device at full clip, |s_i|² times (c²/d + that of its cover),
+            [..., K].
     """
 
     tx_scaling: torch.Tensor
@@ -166,25 +165,22 @@ def transmit(
     true_channels: torch.Tensor | None = None,
     *,
     silent: torch.Tensor | None = None,
-    artificial: torch.Tensor | None = None,
-    noise_power: float = 1.0,
+    cover_power: torch.Tensor | float = 0.0,
 ) -> Transmission:
-    """Transmit scalars s_i = 1/(wᴴ ĥ_i), with the power constraint |s_i|²(c²/d + ν) ≤ P checked.
+    """Transmit scalars s_i = 1/(wᴴ ĥ_i), with the power limit |s_i|²(c²/d + cover) ≤ P checked.
 
     Args:
         combiner: w, [..., m].
         channels: ĥ_i of the active devices as they are known, [..., K, m].
         true_channels: h_i; default: they are known exactly, and all gains are 1.
         silent: places where nobody transmits, [..., K]; default: none.
-        artificial: ν, power of the noise that devices add to each entry of their update, [...]; default: none.
-        noise_power: σ², only looked at with artificial noise.
+        cover_power: of what devices add to each entry of their update, [..., K].
     """
     true_channels = channels if true_channels is None else true_channels
     tx_scaling = 1.0 / received_gains(combiner, channels)
     if silent is not None:
         tx_scaling = torch.where(silent, torch.zeros_like(tx_scaling), tx_scaling)
-    entry_power = clip_norm**2 / dim + (0.0 if artificial is None else artificial.unsqueeze(-1))
-    power_w = tx_scaling.abs().square() * entry_power
+    power_w = tx_scaling.abs().square() * (clip_norm**2 / dim + cover_power)
     worst = float(power_w.max())
     if not worst <= power_limit_w * (1.0 + TOLERANCE):
         raise InputError(
@@ -192,10 +188,6 @@ def transmit(
             "the combiner must satisfy |wᴴh| >= c/sqrt(dP) for every active device"
         )
     gains = received_gains(combiner, true_channels) * tx_scaling
-    if artificial is None:
-        # Ten times as fast as the norm of complex numbers; channels are bounded far from overflow.
-        squared = torch.view_as_real(true_channels).square().sum(dim=(-2, -1))
-        received_norms = tx_scaling.abs() * squared.sqrt()
-    else:
-        received_norms = visibility(true_channels * tx_scaling.unsqueeze(-1), noise_power).norms(artificial)
-    return Transmission(tx_scaling, gains, received_norms, power_w)
+    # Ten times as fast as the norm of complex numbers; channels are bounded far from overflow.
+    squared = torch.view_as_real(true_channels).square().sum(dim=(-2, -1))
+    return Transmission(tx_scaling, gains, tx_scaling.abs() * squared.sqrt(), power_w)

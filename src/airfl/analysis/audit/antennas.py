@@ -84,7 +84,7 @@ def _heard_best(plan: Schedule, rounds: int, num_devices: int) -> np.ndarray:
     for t in range(rounds):
         setting = plan.setting(t)
         where = np.where(setting.active < 0, num_devices, setting.active)
-        total[rows, where] += setting.received_norms.square().numpy() * (setting.active >= 0)
+        total[rows, where] += setting.seen["base-station"].square().numpy() * (setting.active >= 0)
     best: np.ndarray = total[:, :num_devices].argmax(axis=1)
     return best
 

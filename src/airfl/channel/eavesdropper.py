@@ -1,0 +1,67 @@
+"""Channels from the devices to someone else's antennas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from airfl.channel import geometry
+from airfl.channel.laws import Law, Placed
+from airfl.channel.noise import noise_power_w
+from airfl.config import Config
+from airfl.errors import InputError
+from airfl.randomness import complex_normal, stream
+
+#: No device is nearer to her than this: the law of free space ends there.
+NEAREST_M = 1.0
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An eavesdropper: free-space path loss from every device to her, and Rayleigh fading of her own.
+
+    Attributes:
+        law: of the channels to the base station; it knows how far away the devices are, and she where they are.
+    """
+
+    config: Config
+    law: Placed
+
+    @property
+    def noise_power(self) -> float:
+        """σ_E², the whole complex power per antenna, watts; 0 where she has no noise."""
+        density = self.config.eavesdropper.noise_density_dbm_hz if self.config.eavesdropper else None
+        return 0.0 if density is None else noise_power_w(density, self.config.channel.bandwidth_hz)
+
+    @cached_property
+    def amplitude(self) -> np.ndarray:
+        """√Λ_i to her, [trials, devices]: devices lie at uniform angles around the base station."""
+        assert self.config.eavesdropper is not None
+        channel, (x, y) = self.config.channel, self.config.eavesdropper.place
+        rows = []
+        for index, trial in enumerate(self.law.trials):
+            far = self.law.distances_m[index]
+            angle = stream(self.config.system.seed, "angles", trial).uniform(-np.pi, np.pi, len(far))
+            away = np.hypot(far * np.cos(angle) - x, far * np.sin(angle) - y)
+            rows.append(geometry.path_gain(np.maximum(away, NEAREST_M), channel.carrier_hz))
+        amplitude: np.ndarray = np.sqrt(np.stack(rows))
+        return amplitude
+
+    def draw(self, index: int, round_index: int) -> np.ndarray:
+        """g_i of all devices in one trial and round, [devices, her antennas]."""
+        assert self.config.eavesdropper is not None
+        generator = stream(self.config.system.seed, "eavesdropper", self.law.trials[index], round_index)
+        fading = complex_normal(generator, (self.config.system.num_devices, self.config.eavesdropper.antennas))
+        drawn: np.ndarray = self.amplitude[index][:, None] * fading
+        return drawn
+
+
+def open_listener(config: Config, law: Law) -> Listener | None:
+    """The eavesdropper of a configuration, if it has one."""
+    if config.eavesdropper is None:
+        return None
+    if not isinstance(law, Placed):
+        raise InputError("an eavesdropper needs devices that have positions, and this fading law has none; leave out one")
+    return Listener(config, law)

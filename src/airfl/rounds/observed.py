@@ -1,0 +1,100 @@
+"""One round of one trial as every observer of signals sees it: from who sends what to how visible each device is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from airfl.channel import Link
+from airfl.privacy import Observer
+from airfl.randomness import stream
+from airfl.transceiver import Cover, Sight, bare_sight, base_station_sight, eavesdropper_sight, mask_edges
+from airfl.transceiver.design import received_gains
+from airfl.transceiver.sight import BareSight
+
+#: What an observer of signals sees of one round.
+AnySight = Sight | BareSight
+
+
+def signal_observers(link: Link) -> tuple[Observer, ...]:
+    """Whom a link has to be looked at by."""
+    return ("base-station", "everything") if link.listener is None else ("base-station", "eavesdropper", "everything")
+
+
+def graph(link: Link, index: int, round_index: int, planned: np.ndarray, sends: np.ndarray) -> np.ndarray:
+    """Who shares masks: places among the devices that send, [E, 2].
+
+    The graph is drawn over all who were to send. Where one of them drops out, its partners disclose the masks that they
+    share with it, and these leave the sum.
+
+    Args:
+        planned: numbers of the devices that were to send, [K].
+        sends: numbers of those that do.
+    """
+    config = link.config
+    generator = stream(config.system.seed, "mask-graph", link.trials[index], round_index)
+    edges = planned[mask_edges(generator, len(planned), config.scheme.mask_degree)]
+    place = np.full(config.system.num_devices, -1)
+    place[sends] = np.arange(len(sends))
+    found: np.ndarray = place[edges]
+    return found[(found >= 0).all(axis=1)]
+
+
+def observed(
+    link: Link,
+    index: int,
+    round_index: int,
+    who: np.ndarray,
+    combiner: torch.Tensor,
+    known: torch.Tensor,
+    true: torch.Tensor,
+    edges: np.ndarray,
+    observers: Sequence[Observer],
+) -> dict[Observer, AnySight]:
+    """What observers see of one round.
+
+    Args:
+        index: the trial's place.
+        who: numbers of the devices that send, [K].
+        combiner: w of norm 1, [m].
+        known: ĥ_i of those devices, [K, m].
+        true: h_i.
+        edges: who shares masks.
+    """
+    privacy, exact = link.config.privacy, link.config.channel.csi_error == 0.0
+    honest = ~link.colluding[index, who]
+    scaling = 1.0 / received_gains(combiner, known)
+    told = None if exact or privacy.credit_leak else combiner
+    found: dict[Observer, AnySight] = {}
+    for observer in observers:
+        if observer == "base-station":
+            paths = true * scaling.unsqueeze(-1)
+            found[observer] = base_station_sight(paths, link.credited_power, edges, honest, told)
+        elif observer == "eavesdropper" and link.listener is not None:
+            hers = torch.from_numpy(link.listener.draw(index, round_index)[who]) * scaling.unsqueeze(-1)
+            found[observer] = eavesdropper_sight(
+                hers,
+                received_gains(combiner, true) * scaling,
+                link.listener.noise_power,
+                link.noise_power,
+                edges,
+                honest,
+                exact=exact,
+                credit=privacy.credit_leak,
+            )
+        elif observer == "everything":
+            found[observer] = bare_sight(len(who), edges, honest)
+    return found
+
+
+def leak_of(gains: torch.Tensor, edges: np.ndarray, cover: Cover) -> float:
+    """Variance of what reaches the sum of noise in quadrature and of masks, per real coordinate, where gains are not 1.
+
+    Args:
+        gains: wᴴh_i s_i of the devices that send, [K].
+    """
+    quadrature = float(cover.quadrature * gains.imag.square().sum())
+    apart = gains.real[torch.from_numpy(edges)]
+    return quadrature + float(cover.masks * (apart[:, 0] - apart[:, 1]).square().sum())

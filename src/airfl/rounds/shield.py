@@ -1,0 +1,456 @@
+"""The least noise in the sum that keeps whoever sees signals, and whoever sees models, to the budget.
+
+Unknown are the cover of a trial (a², and e² or b²) and the norms q_t. The noise of the sum is v_t = q_t²σ²/2 + K_t a²; the
+power limit asks for q_t ≥ π_t κ_t with κ_t² = 1 + d(a² + e² + k b²)/c². Two ways to more noise are tried at every level of
+the cover: power held back (larger q_t, a = 0), and noise of the devices' own (a > 0, q_t as small as the power allows).
+Everything is monotone, so each way is a bisection, and the level is found by climbing a ladder. Own noise is the last
+resort: it is taken only where it saves a decibel.
+
+Where a run's rounds will differ from what is planned with (imperfect channel knowledge, dropouts), the plan looks at a
+few draws of the same law that are not the run's own, and leaves some room. What is booked is what happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+
+from airfl.channel import Link
+from airfl.config import Config
+from airfl.errors import InputError
+from airfl.privacy import Observer, gaussian_mu, reach, smallest
+from airfl.privacy.events import SEEING
+from airfl.randomness import complex_normal, stream
+from airfl.rounds.observed import AnySight, graph, observed
+from airfl.rounds.promise import Promise
+from airfl.transceiver import Cover, Design, Sight, mask_degree, served_channels
+
+Kind = Literal["quadrature", "masks", "none", "circular"]
+
+#: Levels of cover, in units of c² per coordinate of an update, that are tried one after another.
+LADDER = tuple(0.01 * 4.0**step for step in range(15))
+#: Of levels that cost nearly the same noise the lowest is taken: it costs the least power.
+NEARLY = 1.02
+#: Own noise is taken where all else takes so many times the noise.
+WORTH_OWN_NOISE = 10.0**0.1
+#: Draws of dropouts and of errors of channel knowledge that a plan looks at, and the room that it leaves beyond them.
+FORESEEN, ROOM = 2, 0.05
+#: Rounding between what is planned and what is booked.
+ROUNDING = 1e-6
+#: Devices that are followed through the search, of those that stand out at some level of cover.
+FOLLOWED = 48
+#: Numbers that may be held to look at all devices again.
+HELD = 150_000_000
+
+
+@dataclass(frozen=True)
+class Shield:
+    """What was found for one trial.
+
+    Attributes:
+        norms: q_t, [T].
+        noise: mean of v_t.
+        trusted: the same that a trusted base station would take.
+    """
+
+    cover: Cover
+    norms: torch.Tensor
+    noise: float
+    trusted: float
+
+    @property
+    def price_db(self) -> float:
+        """How much more noise there is than with a trusted base station."""
+        return 10.0 * math.log10(self.noise / self.trusted)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One trial.
+
+    Attributes:
+        minimum: π_t, [T].
+        gain_bound: G_t, [T].
+        planned: who is to send, [T, K]; −1 where fewer are.
+        combiner: directions w_t of norm 1, [T, m].
+        power: by how much the power limit is raised, to find out how much is missing.
+    """
+
+    link: Link
+    index: int
+    promise: Promise
+    minimum: torch.Tensor
+    gain_bound: torch.Tensor
+    planned: np.ndarray
+    combiner: torch.Tensor
+    dim: int
+    power: float = 1.0
+    _kept: dict[tuple[int, int], dict[Observer, AnySight]] = field(default_factory=dict, repr=False)
+    _followed: dict[Observer, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def config(self) -> Config:
+        """The run."""
+        return self.link.config
+
+    @cached_property
+    def seeing(self) -> tuple[Observer, ...]:
+        """Observers of signals that are kept to the budget."""
+        return tuple(observer for observer in self.promise.kept if observer in SEEING)
+
+    @cached_property
+    def worlds(self) -> int:
+        """How many draws of what may happen are looked at."""
+        return FORESEEN if self._uncertain else 1
+
+    @property
+    def _uncertain(self) -> bool:
+        return self.config.system.dropout > 0.0 or self.config.channel.csi_error > 0.0
+
+    @cached_property
+    def target(self) -> float:
+        """μ² that may be spent."""
+        assert self.promise.epsilon is not None
+        room = ROOM if self._uncertain else 0.0
+        return gaussian_mu(self.promise.epsilon, self.promise.delta) ** 2 * (1.0 - room) * (1.0 - ROUNDING)
+
+    @cached_property
+    def clip_norm(self) -> float:
+        """c, the longest that what a device sends can be."""
+        return self.promise.template.clip_norm
+
+    @cached_property
+    def unit(self) -> float:
+        """S² at gain 1."""
+        return (reach(self.promise.neighbours) * self.clip_norm) ** 2
+
+    @cached_property
+    def senders(self) -> torch.Tensor:
+        """How many are to send, [T]."""
+        return torch.from_numpy((self.planned >= 0).sum(axis=1)).double()
+
+    @cached_property
+    def unknown(self) -> torch.Tensor:
+        """Whose own noise someone who sees models does not know, on average over dropouts, [T]."""
+        honest = (self.planned >= 0) & ~self.link.colluding[self.index][np.maximum(self.planned, 0)]
+        count = torch.from_numpy(honest.sum(axis=1)).double()
+        lone = torch.where(self.senders > 1, self.senders - 1, self.senders)
+        return torch.minimum(count, lone) * (1.0 - self.config.system.dropout)
+
+    @cached_property
+    def degrees(self) -> torch.Tensor:
+        """With how many others a device shares masks, [T]."""
+        degree = self.config.scheme.mask_degree
+        return torch.tensor([mask_degree(int(k), degree) for k in self.senders], dtype=torch.float64).clamp(min=0.0)
+
+    def cover(self, kind: Kind, level: float, own: float) -> Cover:
+        """Cover of a level, in units of c², and own noise."""
+        amount = level * self.clip_norm**2
+        if kind == "circular":
+            return Cover.of(own, own)
+        if kind == "masks":
+            return Cover.of(own, 0.0, amount / max(1.0, float(self.degrees.max())))
+        return Cover.of(own, amount if kind == "quadrature" else 0.0)
+
+    def least_norms(self, cover: Cover) -> torch.Tensor:
+        """π_t κ_t, [T]."""
+        power = float(cover.own + cover.quadrature) + float(cover.masks) * self.degrees
+        return self.minimum * (1.0 + self.dim * power / self.clip_norm**2).sqrt() / math.sqrt(self.power)
+
+    def spent(self, norms: torch.Tensor, cover: Cover) -> float:
+        """μ² of whoever is told most, of those who are kept to the budget, followed devices only."""
+        squared = norms.square()
+        models = squared * (0.5 * self.link.noise_power) + float(cover.own) * self.unknown
+        told = self.unit * float((self.gain_bound.square() / models).sum())
+        for stack in self._stacks.values():
+            for world in stack:
+                seen = world.seen(squared, cover).square().sum(dim=0)
+                told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
+        return told
+
+    def noise(self, norms: torch.Tensor, cover: Cover) -> float:
+        """Mean of v_t, with what is expected to leak."""
+        heard = self.senders * (1.0 - self.config.system.dropout)
+        v = norms.square() * (0.5 * self.link.noise_power) + float(cover.own) * heard
+        return float(v.mean()) + self._leak(cover)
+
+    @cached_property
+    def trusted(self) -> float:
+        """Mean of v_t that a trusted base station would take."""
+        floor = smallest(lambda f: self._models(self._at(f, Cover.of())), self.target, 1e-3 * self._scale, 1e-6)
+        floor = 0.0 if self._models(self.least_norms(Cover.of())) <= self.target else floor
+        return self.noise(self._at(floor, Cover.of()), Cover.of())
+
+    def held_back(self, kind: Kind, level: float) -> Shield | None:
+        """No own noise: power is held back until the promise is kept; None where that never happens."""
+        cover = self.cover(kind, level, 0.0)
+        norms = self.least_norms(cover)
+        if self.spent(norms, cover) > self.target:
+            if not self.spent(1e9 * (norms + self._scale), cover) <= self.target:
+                return None
+            floor = smallest(lambda f: self.spent(self._at(f, cover), cover), self.target, self._scale, 1e-7)
+            norms = self._at(floor, cover)
+        return self._shield(norms, cover)
+
+    def with_own_noise(self, kind: Kind, level: float) -> Shield | None:
+        """Full power: devices add noise of their own until the promise is kept."""
+
+        def spent(own: float) -> float:
+            cover = self.cover(kind, level, own)
+            return self.spent(self.least_norms(cover), cover)
+
+        own = 0.0
+        if spent(0.0) > self.target:
+            if not spent(1e12 * self.clip_norm**2) <= self.target:
+                return None
+            start = self.unit * len(self.minimum) / (self.target * max(1.0, float(self.senders.mean())))
+            own = smallest(spent, self.target, start, 1e-7)
+        cover = self.cover(kind, level, own)
+        return self._shield(self.least_norms(cover), cover)
+
+    def check(self, shield: Shield) -> bool:
+        """Whether all devices keep to the budget; those that do not are followed from now on."""
+        kept = True
+        for observer, totals in self._totals(shield.norms, shield.cover).items():
+            over = np.flatnonzero(self.unit * totals > self.target * (1.0 + 0.5 * ROUNDING))
+            if len(over):
+                kept = False
+                self._followed[observer] = np.union1d(self._followed[observer], over)
+        if not kept:
+            self.__dict__.pop("_stacks", None)
+        return kept
+
+    def follow(self, kinds: Sequence[Kind]) -> None:
+        """Find the devices that stand out at some level of cover."""
+        norms = torch.maximum(self.least_norms(Cover.of()), self._floor_of_models * self.gain_bound)
+        covers = [Cover.of(own=1e-9 * self.clip_norm**2)]
+        covers += [self.cover(kind, level, 1e-9 * self.clip_norm**2) for kind in kinds for level in (0.1, 10.0, 1e4)]
+        for cover in covers:
+            for observer, totals in self._totals(norms, cover).items():
+                best = np.argsort(totals)[-FOLLOWED:]
+                self._followed[observer] = np.union1d(self._followed.get(observer, best), best)
+
+    @cached_property
+    def _floor_of_models(self) -> float:
+        rounds = len(self.minimum)
+        return math.sqrt(2.0 * self.unit * rounds / (self.target * self.link.noise_power))
+
+    @property
+    def _scale(self) -> float:
+        return self._floor_of_models
+
+    def _at(self, floor: float, cover: Cover) -> torch.Tensor:
+        return torch.maximum(self.least_norms(cover), floor * self.gain_bound)
+
+    def _models(self, norms: torch.Tensor) -> float:
+        return self.unit * float((self.gain_bound.square() / (norms.square() * (0.5 * self.link.noise_power))).sum())
+
+    def _shield(self, norms: torch.Tensor, cover: Cover) -> Shield:
+        return Shield(cover, norms, self.noise(norms, cover), self.trusted)
+
+    def _leak(self, cover: Cover) -> float:
+        if self.config.channel.csi_error == 0.0:
+            return 0.0
+        sights = [world for stack in self._stacks.values() for world in stack if isinstance(world, Sight)]
+        return max((float(sight.leak(cover).mean()) for sight in sights), default=0.0)
+
+    def _totals(self, norms: torch.Tensor, cover: Cover) -> dict[Observer, np.ndarray]:
+        """Σ_t r_it² of every device, the largest over what may happen, [n] for each observer."""
+        size = self.config.system.num_devices
+        found = {observer: np.zeros((self.worlds, size)) for observer in self.seeing}
+        for world in range(self.worlds):
+            for t in range(len(norms)):
+                who = self._who(world, t)
+                for observer, sight in self._sights(world, t).items():
+                    seen = sight.seen(norms[t].square(), cover).square().numpy()
+                    found[observer][world, who] += seen
+        return {observer: totals.max(axis=0) for observer, totals in found.items()}
+
+    @cached_property
+    def _stacks(self) -> dict[Observer, list[AnySight]]:
+        """For each observer and draw, all rounds with the devices that are followed."""
+        stacks: dict[Observer, list[AnySight]] = {}
+        for observer in self.seeing:
+            chosen = self._followed[observer]
+            stacks[observer] = []
+            for world in range(self.worlds):
+                rounds = []
+                for t in range(len(self.minimum)):
+                    place = np.full(self.config.system.num_devices, -1)
+                    who = self._who(world, t)
+                    place[who] = np.arange(len(who))
+                    rounds.append(self._sights(world, t)[observer].of(torch.from_numpy(place[chosen])))
+                stacks[observer].append(type(rounds[0]).stacked(rounds))  # type: ignore[arg-type]
+        return stacks
+
+    def _who(self, world: int, t: int) -> np.ndarray:
+        planned = self.planned[t][self.planned[t] >= 0]
+        dropout = self.config.system.dropout
+        if dropout == 0.0:
+            return planned
+        coins = self._foresight(world, t, 0).random(len(planned))
+        left: np.ndarray = planned[coins >= dropout]
+        return left
+
+    def _foresight(self, world: int, t: int, what: int) -> np.random.Generator:
+        return stream(self.config.system.seed, "foresight", self.link.trials[self.index], t, world, what)
+
+    def _sights(self, world: int, t: int) -> dict[Observer, AnySight]:
+        key = world, t
+        if key in self._kept:
+            return self._kept[key]
+        who = self._who(world, t)
+        planned = self.planned[t][self.planned[t] >= 0]
+        # One round at a time: a link keeps the last one that it drew.
+        drawn = self.link.estimates([t])[self.index : self.index + 1]
+        known = served_channels(drawn, who[None, None])[0, 0]
+        true, tau = known, self.config.channel.csi_error
+        if tau > 0.0:
+            error = torch.from_numpy(complex_normal(self._foresight(world, t, 1), tuple(known.shape)))
+            spread = torch.from_numpy(self.link.law.amplitude[self.index][who]) * math.sqrt(tau)
+            true = known + spread.unsqueeze(-1) * error
+        edges = graph(self.link, self.index, t, planned, who)
+        sights = observed(self.link, self.index, t, who, self.combiner[t], known, true, edges, self.seeing)
+        size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
+        if size <= HELD:
+            self._kept[key] = sights
+        return sights
+
+
+def find_shields(
+    link: Link,
+    promise: Promise,
+    kind: Kind,
+    design: Design,
+    minimum: torch.Tensor,
+    gain_bound: torch.Tensor,
+    planned: np.ndarray,
+    dim: int,
+) -> list[Shield]:
+    """The shield of every trial."""
+    if promise.epsilon is None:
+        raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+    combiner = design.combiner / design.norm.unsqueeze(-1)
+    found = []
+    for index in range(len(link.trials)):
+        rows = minimum[index], gain_bound[index], planned[index], combiner[index]
+        problem = Problem(link, index, promise, *rows, dim)
+        problem.follow(["none" if kind == "circular" else kind])
+        shield = _checked(problem, lambda p: _least(p, kind))
+        scheme = link.config.scheme
+        if kind in ("quadrature", "masks") and not shield.price_db <= scheme.cover_price_db:
+            raise InputError(_missing(problem, kind, shield))
+        found.append(shield)
+    return found
+
+
+def cover_kind(config: Config, senders: int) -> Kind:
+    """What ``scheme.cover`` comes to for so many honest senders."""
+    chosen = config.scheme.cover
+    if chosen != "auto":
+        return chosen
+    enough = senders >= 2 * config.system.num_antennas - 1
+    return "quadrature" if enough and config.privacy.observer != "everything" else "masks"
+
+
+def _checked(problem: Problem, find: Callable[[Problem], Shield]) -> Shield:
+    """What is found with the followed devices, once all others keep to it too."""
+    for _ in range(20):
+        shield = find(problem)
+        if problem.check(shield):
+            return shield
+    raise InputError("no cover was found that hides every device; lower `channel.csi_error` or raise `privacy.epsilon`")
+
+
+def _least(problem: Problem, kind: Kind) -> Shield:
+    """The shield with the least noise; of nearly equal ones that with the least power."""
+    if kind == "circular":
+        found = problem.with_own_noise(kind, 0.0)
+        return _some(found)
+    tried: dict[float, Shield] = {}
+    for level in (0.0,) if kind == "none" else (0.0, *LADDER):
+        shield = problem.held_back(kind, level)
+        if shield is not None:
+            tried[level] = shield
+        levels = list(tried)
+        if len(levels) > 2 and tried[levels[-1]].noise > tried[levels[-2]].noise > tried[levels[-3]].noise:
+            break
+    if tried and kind != "none":
+        best = min(tried, key=lambda level: tried[level].noise)
+        for level in (0.5 * best, 2.0 * best):
+            shield = problem.held_back(kind, level) if level > 0 else None
+            if shield is not None:
+                tried[level] = shield
+    least = _cheapest(tried)
+    if least is not None and least.noise <= WORTH_OWN_NOISE * least.trusted:
+        return least
+    own = {}
+    for level in (0.0,) if kind == "none" else (0.0, *LADDER):
+        shield = problem.with_own_noise(kind, level)
+        if shield is not None:
+            own[level] = shield
+        levels = list(own)
+        if len(levels) > 2 and own[levels[-1]].noise > own[levels[-2]].noise > own[levels[-3]].noise:
+            break
+    other = _cheapest(own)
+    if least is None or (other is not None and WORTH_OWN_NOISE * other.noise < least.noise):
+        return _some(other)
+    return least
+
+
+def _cheapest(tried: dict[float, Shield]) -> Shield | None:
+    if not tried:
+        return None
+    least = min(shield.noise for shield in tried.values())
+    return tried[min(level for level, shield in tried.items() if shield.noise <= NEARLY * least)]
+
+
+def _some(shield: Shield | None) -> Shield:
+    if shield is None:
+        raise InputError("no amount of noise keeps this promise; raise `privacy.epsilon` or `privacy.delta`")
+    return shield
+
+
+def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
+    """How many decibels of power are missing, in one sentence."""
+    config = problem.config
+    limit = config.scheme.cover_price_db
+
+    def price(decibels: float) -> float:
+        raised = Problem(
+            **{**_fields(problem), "power": 10.0 ** (decibels / 10.0)},
+        )
+        return _least(raised, kind).price_db
+
+    low, high = 0.0, 5.0
+    while high < 160.0 and price(high) > limit:
+        low, high = high, 2.0 * high
+    noise = f"{shield.price_db:.1f} dB more noise than a trusted base station takes"
+    if high >= 160.0 and price(high) > limit:
+        return (
+            f'cover = "{kind}" cannot hide {int(problem.senders.min())} devices from {config.system.num_antennas} antennas '
+            f"at any power: it would take {noise}; take fewer antennas or more devices, raise `privacy.epsilon`, or set "
+            f'`scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
+        )
+    while high - low > 0.5:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if price(middle) > limit else (low, middle)
+    needed = config.channel.power_w * 10.0 ** (high / 10.0)
+    return (
+        f"the power does not reach to hide the devices from whom the promise is about: {high:.0f} dB are missing; with "
+        f"`channel.power_w` = {config.channel.power_w:.3g} it would take {noise}; give `channel.power_w` = {needed:.2g}, "
+        f'or set `scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
+    )
+
+
+def _fields(problem: Problem) -> dict[str, object]:
+    names = (
+        "link", "index", "promise", "minimum", "gain_bound", "planned", "combiner", "dim", "_kept", "_followed",
+    )  # fmt: skip
+    return {name: getattr(problem, name) for name in names}
