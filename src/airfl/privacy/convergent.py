@@ -23,9 +23,9 @@ import numpy as np
 
 from airfl.privacy.budget import Budget, check_budget, common_floor
 from airfl.privacy.events import Domain, Neighbours, Observer, RoundEvent, require
+from airfl.privacy.exact import TINY
 from airfl.privacy.gaussian import GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import TINY
 from airfl.privacy.shown import Shown
 
 # Shifts are enlarged by this much, so that rounding never leaves a rest for the last round to absorb.

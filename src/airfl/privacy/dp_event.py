@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from airfl.privacy.events import SEEING, Neighbours, Observer, PrivacyError, SamplingLaw
+from airfl.privacy.exact import Exact
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import Exact, seen_mu
+from airfl.privacy.ratios import seen_mu
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

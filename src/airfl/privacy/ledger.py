@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from airfl.privacy.events import SEEING, Domain, Observer, PrivacyError, RoundEvent, Sampling, require
+from airfl.privacy.events import SEEING, Observer, PrivacyError, RoundEvent, require
+from airfl.privacy.exact import TINY, Exact, square_over
+from airfl.privacy.rows import Seen, checksum, event_of, former_of, plain, row_of, vector
 
 VERSION = 3
-#: The least square that is kept of something that was seen: what is too small to be told is rounded up.
-TINY = sys.float_info.min
-
+#: Read as well.
+FORMER = 2
+#: How far, relatively, the largest of what is seen of the devices may be from what is booked with the round.
+CLOSE = 1e-9
 
 S = TypeVar("S")
 
@@ -102,17 +103,21 @@ class Ledger:
     """Events in the order in which they happened; ``append`` returns a new ledger.
 
     Attributes:
-        devices: for every observer who sees signals, Σ_t (c_t r_it)² of every device by its number, [n]: what its
-            visibility r_it adds up to over its own rounds. Empty where rounds were booked without it.
+        devices: for observers who see signals, Σ_t (c_t r_it)² of every device by its number, [n]: what its visibility
+            r_it adds up to over its own rounds. An observer is missing where some round was booked without it.
     """
 
     events: Sequence[RoundEvent] = ()
-    devices: Mapping[Observer, np.ndarray] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    devices: Mapping[Observer, np.ndarray] = field(default_factory=dict, repr=False)
     _folded: dict[Hashable, tuple[int, Any]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.events, Events):
             object.__setattr__(self, "events", Events(list(self.events), len(self.events)))
+        devices = {name: values.view() for name, values in self.devices.items()}
+        for values in devices.values():
+            values.flags.writeable = False
+        object.__setattr__(self, "devices", MappingProxyType(devices))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ledger):
@@ -123,28 +128,41 @@ class Ledger:
     def __hash__(self) -> int:
         return hash(self.events)
 
+    def __reduce__(self) -> Any:
+        return Ledger, (self.events, dict(self.devices))
+
     @staticmethod
     def repeated(event: RoundEvent, rounds: int) -> Ledger:
         """``rounds`` rounds like the given one; takes no more room than one."""
         return Ledger(Repeated(event, rounds))
 
-    def append(self, event: RoundEvent, seen: Mapping[Observer, np.ndarray] = MappingProxyType({})) -> Ledger:
+    @staticmethod
+    def kept(events: Sequence[RoundEvent], devices: Mapping[Observer, np.ndarray]) -> Ledger:
+        """A ledger as it was kept somewhere; sums per device that cannot come from its rounds are refused."""
+        for observer, totals in devices.items():
+            _check_devices(events, observer, totals)
+        return Ledger(events, devices)
+
+    def append(self, event: RoundEvent, seen: Seen = MappingProxyType({})) -> Ledger:
         """Return a ledger with one more event; rounds must come in order.
 
         Args:
             seen: how visible every device was to observers of signals, by its number, [n]; 0 for one that was silent.
+                Sums per device go on where all rounds have it, for one and the same number of devices.
         """
         require(
             not self.events or event.round > self.events[-1].round,
             f"round {event.round} cannot be booked after round {self.events[-1].round if self.events else None}",
         )
         assert isinstance(self.events, Events)
-        devices = {
-            observer: squares if not self.events else self.devices[observer] + squares
-            for observer, squares in ((name, _squares(event, name, values)) for name, values in seen.items())
-            if not self.events or observer in self.devices
-        }
-        return Ledger(self.events.and_then(event), MappingProxyType(devices), dict(self._folded))
+        devices = {}
+        for observer, values in seen.items():
+            squares = _squares(event, observer, values)
+            before = self.devices.get(observer) if self.events else np.zeros(len(squares))
+            if before is not None and len(before) == len(squares):
+                with np.errstate(over="ignore"):
+                    devices[observer] = before + squares
+        return Ledger(self.events.and_then(event), devices, dict(self._folded))
 
     def runs(self, start: int = 0) -> Iterator[tuple[RoundEvent, int]]:
         """Events from number ``start`` on, each with how often it comes in a row; only their rounds differ."""
@@ -165,31 +183,39 @@ class Ledger:
         return result
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain data; an infinite clip norm (unclipped scheme) is written as null."""
+        """Plain data; an infinite clip norm (unclipped scheme), and the infinite sums it leads to, are null."""
         rows = [row_of(event) for event in self.events]
-        devices = {name: _plain(values) for name, values in self.devices.items()}
-        return {"version": VERSION, "sha256": _checksum([rows, devices]), "events": rows, "devices": devices}
+        devices = {name: plain(values) for name, values in self.devices.items()}
+        return {"version": VERSION, "sha256": checksum([rows, devices]), "events": rows, "devices": devices}
 
     @staticmethod
     def from_mapping(data: Any) -> Ledger:
-        """Inverse of ``to_mapping``; anything else is refused."""
+        """Inverse of ``to_mapping``, also for what version 2 wrote; anything else is refused."""
         if not isinstance(data, dict) or "events" not in data:
             raise PrivacyError("not a ledger: expected an object with `version` and `events`")
-        if data.get("version") == 2:
-            return _former(data)
-        if data.get("version") != VERSION:
-            raise PrivacyError(f"ledger version {data.get('version')!r} is not supported; expected {VERSION}")
-        rows, devices = data["events"], data.get("devices")
-        require(isinstance(rows, list) and isinstance(devices, dict), "not a ledger: expected `events` and `devices`")
-        _check_sum(data, [rows, devices])
+        version, rows = data.get("version"), data["events"]
+        devices: Any = data.get("devices")
+        if version not in (VERSION, FORMER):
+            raise PrivacyError(f"ledger version {version!r} is not supported; expected {VERSION}")
+        require(isinstance(rows, list), "not a ledger: `events` must be a list")
+        require(version == FORMER or isinstance(devices, dict), "not a ledger: `devices` must be an object")
         ledger = Ledger()
         for number, row in enumerate(rows):
-            ledger = ledger.append(_read(number, lambda row=row: event_of(row)))
-        kept = {name: _read(name, lambda values=values: _vector(values)) for name, values in devices.items()}
-        for name, values in kept.items():
-            require(name in SEEING, f"not a ledger: no observer named {name!r} sees signals")
-            _check_devices(ledger, name, values)
-        return Ledger(ledger.events, MappingProxyType(kept))
+            with _naming(f"event {number}"):
+                ledger = ledger.append(*former_of(row)) if version == FORMER else ledger.append(event_of(row))
+        # An accident or a careless edit shows; who forges both does not: a checksum is no signature.
+        require(
+            data.get("sha256") == checksum(rows if version == FORMER else [rows, devices]),
+            "the ledger was changed after it was written: its content does not match its checksum; use the original "
+            "file",
+        )
+        if version == FORMER:
+            return ledger
+        found: dict[Observer, np.ndarray] = {}
+        for name, values in devices.items():
+            with _naming(f"entry `devices` for {name!r}"):
+                found[name] = vector(values)
+        return Ledger.kept(ledger.events, found)
 
     def to_json(self) -> str:
         """JSON text; ``from_json`` reads it back to an equal ledger."""
@@ -205,99 +231,50 @@ class Ledger:
         return Ledger.from_mapping(data)
 
 
-def row_of(event: RoundEvent) -> dict[str, Any]:
-    """An event as plain data; an infinite clip norm is null."""
-    row = asdict(event)
-    row["clip_norm"] = event.clip_norm if math.isfinite(event.clip_norm) else None
-    return row
+def _squares(event: RoundEvent, observer: Observer, values: np.ndarray) -> np.ndarray:
+    """(c r_i)² of every device; 0 only where nothing was seen of it."""
+    require(observer in SEEING, f"no observer named {observer!r} sees signals")
+    largest, own = event.visibility(observer), np.asarray(values, dtype=np.float64)
+    require(
+        largest is not None
+        and own.shape == (event.sampling.num_devices,)
+        and bool((own >= 0.0).all())
+        and abs(float(own.max()) - largest) <= CLOSE * largest,
+        f"what observer `{observer}` sees has one entry per device, none negative, and the largest of them is booked "
+        "with the round",
+    )
+    found = np.zeros(len(own))
+    there = own > 0.0
+    with np.errstate(over="ignore", under="ignore"):
+        found[there] = np.maximum((event.clip_norm * own[there]) ** 2, TINY)
+    return found
 
 
-def event_of(row: Mapping[str, Any]) -> RoundEvent:
-    """Inverse of ``row_of``."""
-    fields = dict(row)
-    fields["clip_norm"] = math.inf if fields["clip_norm"] is None else fields["clip_norm"]
-    fields["sampling"] = Sampling(**fields["sampling"])
-    if fields.get("domain") is not None:
-        fields["domain"] = Domain(**fields["domain"])
-    return RoundEvent(**fields)
+def _check_devices(events: Sequence[RoundEvent], observer: Observer, totals: np.ndarray) -> None:
+    """Refuse sums per device that cannot come from the largest of every round."""
+    require(observer in SEEING, f"not a ledger: no observer named {observer!r} sees signals")
+    most, total, good = 0.0, Exact(), bool((totals >= 0.0).all())
+    for event in events:
+        largest = event.visibility(observer)
+        good = good and largest is not None and len(totals) == event.sampling.num_devices
+        square = square_over((event.clip_norm, largest or 0.0), 1.0)
+        most, total = max(most, square), total.plus(square)
+    with np.errstate(over="ignore"):
+        together, loudest = float(totals.sum()), float(totals.max(initial=0.0))
+    # Nobody is seen more than the most visible device of every round; somebody is in each of them, as much as it.
+    wide = 1.0 + 10.0 * CLOSE
+    good = good and most <= loudest * wide and loudest <= total.value * wide and total.value <= together * wide
+    require(good, f"not a ledger: what observer `{observer}` sees of the devices does not go with the rounds")
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Say which part of a ledger it is that cannot be read."""
+    try:
+        yield
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
+        raise PrivacyError(f"ledger {what} is not valid: {error}") from None
 
 
 def _refuse(word: str) -> None:
     raise ValueError(f"{word} is not a number")
-
-
-def _squares(event: RoundEvent, observer: Observer, values: np.ndarray) -> np.ndarray:
-    """(c r_i)² of every device; 0 only where nothing was seen of it."""
-    largest = event.visibility(observer)
-    require(
-        largest is not None and len(values) == event.sampling.num_devices,
-        f"what observer `{observer}` sees has one entry per device, and the largest of them is booked with the round",
-    )
-    found = np.zeros(len(values))
-    there = values > 0.0
-    with np.errstate(over="ignore", under="ignore"):
-        found[there] = np.maximum((event.clip_norm * values[there]) ** 2, TINY)
-    return found
-
-
-def _check_devices(ledger: Ledger, observer: Observer, totals: np.ndarray) -> None:
-    """Refuse sums per device that do not go with what was booked round by round."""
-    sizes = {event.sampling.num_devices for event, _ in ledger.runs()}
-    seen = [event.clip_norm * (event.visibility(observer) or 0.0) for event in ledger.events]
-    largest, most = float(totals.max(initial=0.0)), math.fsum(value**2 for value in seen if value < 1e150)
-    fits = sizes <= {len(totals)} and bool((totals >= 0.0).all())
-    bounded = all(0.0 <= value < 1e150 for value in seen)
-    if fits and bounded:
-        fits = max((value**2 for value in seen), default=0.0) <= largest * (1 + 1e-9) + TINY
-        fits = fits and largest <= most * (1 + 1e-9) + len(seen) * TINY
-    require(fits, f"not a ledger: what observer `{observer}` sees of the devices does not go with the rounds")
-
-
-def _former(data: Mapping[str, Any]) -> Ledger:
-    """A ledger of version 2: it kept ‖h s‖, weighted by what covers it, in units of the receiver's noise."""
-    rows = data["events"]
-    require(isinstance(rows, list), "not a ledger: `events` must be a list")
-    _check_sum(data, rows)
-    ledger = Ledger()
-    for number, row in enumerate(rows):
-        event, norms = _read(number, lambda row=row: _former_event(row))
-        ledger = ledger.append(event, {} if norms is None else {"base-station": norms})
-    return ledger
-
-
-def _former_event(row: Mapping[str, Any]) -> tuple[RoundEvent, np.ndarray | None]:
-    fields = dict(row)
-    norm, norms, power = fields.pop("received_norm"), fields.pop("device_norms", None), fields["noise_power"]
-    if norm is None or power is None:
-        return event_of(fields), None
-    unit = math.sqrt(2.0 / power)
-    return event_of({**fields, "base_station": unit * norm}), None if norms is None else unit * np.asarray(norms, float)
-
-
-def _read(what: int | str, make: Callable[[], S]) -> S:
-    try:
-        return make()
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise PrivacyError(f"ledger event {what} is not valid: {error}") from None
-
-
-def _plain(values: np.ndarray) -> list[float | None]:
-    """Numbers for JSON, which has no infinity: null stands for it."""
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _vector(values: Sequence[float | None]) -> np.ndarray:
-    return np.array([math.inf if value is None else float(value) for value in values])
-
-
-def _check_sum(data: Mapping[str, Any], content: Any) -> None:
-    # An accident or a careless edit shows; who forges both does not: a checksum is no signature.
-    require(
-        data.get("sha256") == _checksum(content),
-        "the ledger was changed after it was written: its events do not match its checksum; use the original file",
-    )
-
-
-def _checksum(rows: Any) -> str:
-    text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from airfl.privacy.budget import Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon
+from airfl.privacy.exact import TINY, square_over
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import TINY, exact_sum, square_over
+from airfl.privacy.ratios import exact_sum
 from airfl.privacy.shown import Shown
 
 

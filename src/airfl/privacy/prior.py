@@ -14,9 +14,10 @@ from scipy import optimize
 
 from airfl.privacy.budget import RESCALE, Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, reach, require
+from airfl.privacy.exact import square_over
 from airfl.privacy.gaussian import LARGE, GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
-from airfl.privacy.ratios import exact_sum, seen_mu, square_over, squared_ratio, squared_sum
+from airfl.privacy.ratios import exact_sum, seen_mu, squared_ratio, squared_sum
 from airfl.privacy.shown import Shown
 
 
@@ -235,7 +236,7 @@ class Liu2024:
             template: its ``base_station`` is r, how visible a device is at q = 1.
         """
         check_budget(epsilon, delta, template)
-        require(template.base_station is not None, "a budget against the base station needs what it receives")
+        require(bool(template.base_station), "a budget against the base station needs what it receives")
         log = -math.log(delta)
         root = epsilon / (math.sqrt(epsilon + log) + math.sqrt(log)) * (1.0 - 1e-13)
         heard = template.contribution(neighbours) * (template.base_station or 1.0)

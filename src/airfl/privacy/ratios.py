@@ -1,80 +1,13 @@
-"""What one round tells, S²/v, and its sums over rounds: never too small, however extreme the numbers.
-
-Squares leave the range of floating point long before the numbers themselves do: 1.5e-162 squared is 0, and an ε of 0
-would follow where the noise is as small. So mantissas are squared and divided, and exponents are added. Where nothing
-leaves the range the bits are those of the plain formula. What is too small to be told is rounded up.
-"""
+"""What rounds tell together: Σ S²/v for who sees models, and the device seen best for who sees signals."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, reach
+from airfl.privacy.exact import Exact, square_over
 from airfl.privacy.ledger import Ledger
-
-#: The smallest number that has all its digits.
-TINY = sys.float_info.min
-#: Between these, squares of numbers and quotients of squares keep all their digits.
-LEAST, MOST = 1e-140, 1e140
-_UNIT_BITS = 1074
-_UNIT = 1 << _UNIT_BITS  # every float is a whole number of these parts
-
-
-@dataclass(frozen=True)
-class Exact:
-    """A sum of floats without rounding; ``value`` rounds it once, as ``math.fsum`` does.
-
-    Attributes:
-        parts: the sum of the finite ones, in parts of 2⁻¹⁰⁷⁴.
-        infinite: whether one of them was infinite.
-    """
-
-    parts: int = 0
-    infinite: bool = False
-
-    def plus(self, value: float, count: int = 1) -> Exact:
-        """The sum with ``value`` added ``count`` times."""
-        if value == math.inf:
-            return Exact(self.parts, True)
-        over, under = value.as_integer_ratio()
-        return Exact(self.parts + count * (over << (_UNIT_BITS + 1 - under.bit_length())), self.infinite)
-
-    @property
-    def value(self) -> float:
-        """The nearest float; infinite where there is none."""
-        if self.infinite:
-            return math.inf
-        try:
-            return self.parts / _UNIT
-        except OverflowError:
-            return math.inf
-
-
-def square_over(factors: tuple[float, ...], divisor: float, times: float = 1.0) -> float:
-    """times·(Π factors)²/divisor for numbers that are not negative; infinite over 0, and 0 only if a factor is."""
-    if 0.0 in factors:
-        return 0.0
-    if divisor == 0.0 or math.inf in factors:
-        return math.inf
-    base = math.prod(factors)
-    if LEAST < base < MOST and LEAST < times < MOST:
-        over = times * (base * base)
-        value = over / divisor
-        if over > TINY and TINY < value < math.inf:
-            return value
-    mantissa, exponent = 1.0, 0
-    for factor in factors:
-        part, power = math.frexp(factor)
-        mantissa, exponent = mantissa * part, exponent + power
-    (front, front_power), (under, under_power) = math.frexp(times), math.frexp(divisor)
-    try:
-        value = math.ldexp(front * (mantissa * mantissa) / under, 2 * exponent + front_power - under_power)
-    except OverflowError:
-        return math.inf
-    return max(value, TINY)
 
 
 def squared_ratio(event: RoundEvent, neighbours: Neighbours) -> float:
@@ -102,8 +35,9 @@ def seen_mu(ledger: Ledger, neighbours: Neighbours, observer: Observer) -> float
         return math.inf
     totals = ledger.devices.get(observer)
     if totals is not None:
-        largest = float(totals.max(initial=0.0))
-        return reach(neighbours) * math.sqrt(largest) * (1.0 + len(ledger.events) * 2.0**-52)
+        # T squares and their sum, each rounded, are a few more than T roundings too small at most.
+        slack = 1.0 + (len(ledger.events) + 2) * 2.0**-52
+        return reach(neighbours) * math.sqrt(totals.max(initial=0.0)) * slack
     return math.sqrt(exact_sum(ledger, ("seen", observer, neighbours), lambda e: _seen(e, neighbours, observer)))
 
 

@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from airfl.privacy import Ledger, RoundEvent
-from airfl.privacy.ledger import event_of, row_of
+from airfl.privacy.rows import event_of, former_of, row_of
 
 FORMAT = "airfl-batch-ledgers/2"
+#: Read as well: with device norms in place of sums, round by round.
+FORMER = "airfl-batch-ledgers/1"
 
 #: Point, scheme, trial.
 Cell = tuple[int, str, int]
@@ -75,15 +77,23 @@ def pack(ledgers: Mapping[Cell, Ledger]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[Cell, Ledger]:
-    """Inverse of ``pack``; cells with equal ledgers share one. What ``pack`` did not write ends in some exception."""
+    """Inverse of ``pack``, also for what the format before it kept."""
     content = json.loads(gzip.decompress(data))
-    if content["format"] != FORMAT:
+    if content["format"] == FORMER:
+        norms = _numbers(content["norms"])
+        ledgers = [_former(runs, content["events"], norms) for runs in content["ledgers"]]
+    elif content["format"] == FORMAT:
+        sums = _numbers(content["sums"])
+        events = [event_of({**row, "round": 0}) for row in content["events"]]
+        ledgers = [_ledger(runs, devices, events, sums) for runs, devices in content["ledgers"]]
+    else:
         raise ValueError(f"format `{content['format']}` is not `{FORMAT}`")
-    planes = np.frombuffer(base64.b64decode(content["sums"]), dtype=np.uint8).reshape(8, -1)
-    sums = np.ascontiguousarray(planes.T).reshape(-1).view("<f8")
-    events = [event_of({**row, "round": 0}) for row in content["events"]]
-    ledgers = [_ledger(runs, devices, events, sums) for runs, devices in content["ledgers"]]
     return {(point, scheme, trial): ledgers[number] for point, scheme, trial, number in content["cells"]}
+
+
+def _numbers(text: str) -> np.ndarray:
+    planes = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(8, -1)
+    return np.ascontiguousarray(planes.T).reshape(-1).view("<f8")
 
 
 def _ledger(runs: list[list[int]], devices: dict[Any, Any], events: list[RoundEvent], sums: np.ndarray) -> Ledger:
@@ -91,5 +101,15 @@ def _ledger(runs: list[list[int]], devices: dict[Any, Any], events: list[RoundEv
     for first, count, kind in runs:
         for number in range(first, first + count):
             ledger = ledger.append(replace(events[kind], round=number))
-    kept = {name: sums[place : place + count] for name, (place, count) in devices.items()}
-    return Ledger(ledger.events, kept)
+    return Ledger.kept(ledger.events, {name: sums[place : place + count] for name, (place, count) in devices.items()})
+
+
+def _former(runs: list[list[Any]], rows: list[dict[str, Any]], norms: np.ndarray) -> Ledger:
+    """[first round, rounds in a row, event, place of the first of its device norms, or null]."""
+    ledger = Ledger()
+    for first, count, kind, place in runs:
+        row = rows[kind]
+        own = None if place is None else norms[place : place + row["sampling"]["num_devices"]].tolist()
+        for number in range(first, first + count):
+            ledger = ledger.append(*former_of({**row, "round": number, "device_norms": own}))
+    return ledger

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,12 +14,13 @@ EVERYONE = Sampling("all", 12, 12)
 
 
 def _ledger(noise_vars: Any, clip_norm: float = 1.0, gain: float = 1.0, noise_power: float = 2.0) -> Ledger:
-    """Rounds heard by one antenna: the base station sees what the model shows, g/√v."""
+    """Rounds heard by one antenna: who sees signals sees what the model shows, g/√v."""
     rows = []
     for t, v in enumerate(noise_vars):
         seen = gain / math.sqrt(v) if v > 0 else None
         power = noise_power if v > 0 else None
-        rows.append(RoundEvent(t, clip_norm, gain, float(v), "channel", power, EVERYONE, 0.01, base_station=seen))
+        views = {"base_station": seen, "eavesdropper": seen, "everything": seen}
+        rows.append(RoundEvent(t, clip_norm, gain, float(v), "channel", power, EVERYONE, 0.01, **views))
     return Ledger(tuple(rows))
 
 
