@@ -9,7 +9,7 @@ from typing import Any
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.privacy import ACCOUNTANTS, Accountant, Budget, shown
+from airfl.privacy import ACCOUNTANTS, OBSERVERS, Accountant, Budget, Observer, shown
 
 _ASKED = ("name", "label", "assumptions", "observers", "valid", "epsilon", "delta", "budget")
 
@@ -58,6 +58,11 @@ def accountants_of(config: Config) -> dict[str, type[Accountant]]:
     """All of ours, and the one from outside that a configuration names."""
     own = config.privacy.accountant
     return {**ACCOUNTANTS, **({own: accountant_named(own)} if is_import_path(own) else {})}
+
+
+def observers_in(config: Config) -> tuple[Observer, ...]:
+    """Whom ε is reported for: an eavesdropper only where one is configured."""
+    return tuple(name for name in OBSERVERS if name != "eavesdropper" or config.eavesdropper is not None)
 
 
 def is_proven(name: str) -> bool:

@@ -305,8 +305,8 @@ class SchemeSection(Section):
     )
     cover: Literal["auto", "quadrature", "masks", "none"] = Field(
         "auto",
-        description="what airfl-shielded hides devices in, at the antennas and not in the sum; auto: quadrature if there "
-        "are enough devices, else masks; none: only noise that the sum hears too",
+        description="what airfl-shielded hides devices in, at the antennas and not in the sum; auto: quadrature if "
+        "there are enough devices, else masks; none: only noise that the sum hears too",
     )
     mask_degree: int = Field(6, ge=2, le=10**6, description="with how many others a device shares masks; even")
     cover_price_db: float = Field(
@@ -356,7 +356,7 @@ class SchemeSection(Section):
     @classmethod
     def _even(cls, value: int) -> int:
         if value % 2:
-            raise ValueError(f"a whole number of cycles has an even degree; got {value}, give {value - 1} or {value + 1}")
+            raise ValueError(f"masks go round in cycles, so the degree is even; got {value}, give {value + 1}")
         return value
 
     @model_validator(mode="after")
@@ -458,22 +458,23 @@ class Config(Section):
                 f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
                 "cover; use `airfl-shielded`, or leave it out"
             )
-        if observer in SEEING and not (shielded or outside or (observer, "airfl-an") == ("base-station", scheme.names[0])):
+        promised = shielded or outside or ("airfl-an" in scheme.names and observer == "base-station")
+        if observer in SEEING and not promised:
             raise ValueError(
                 f'`privacy.observer` = "{observer}" takes a scheme that hides devices in the signals themselves; use '
                 "`airfl-shielded`"
             )
         if observer == "eavesdropper" and self.eavesdropper is None:
-            raise ValueError('`privacy.observer` = "eavesdropper" needs a section [eavesdropper] that says where she is')
+            raise ValueError('`privacy.observer` = "eavesdropper" needs a section [eavesdropper]: where is she?')
         if self.eavesdropper is not None and self.channel.fading == "trace":
             raise ValueError("measured channels have no positions, so an eavesdropper has no channels; leave out one")
         senders = max(1, round(scheme.least_share * self.system.num_active))
         directions = 2 * self.system.num_antennas - 1
         if shielded and scheme.cover == "quadrature" and senders < directions:
             raise ValueError(
-                f'cover = "quadrature" of {senders} devices leaves {directions - senders} of the {directions} directions '
-                f"beside the sum uncovered: it takes K >= 2m - 1 for {self.system.num_antennas} antennas; use masks, or "
-                "fewer antennas"
+                f'cover = "quadrature" of {senders} devices leaves {directions - senders} of the {directions} '
+                f"directions beside the sum uncovered: it takes K >= 2m - 1 for {self.system.num_antennas} antennas; "
+                "use masks, or fewer antennas"
             )
         if shielded and scheme.cover == "masks" and scheme.mask_degree >= senders:
             raise ValueError(

@@ -12,6 +12,17 @@ OBSERVER_WORDS = {
     "model": "someone who sees the final model",
     "models": "someone who sees the model of every round (any device that hears the broadcast)",
     "base-station": "a curious base station that looks at every antenna",
+    "eavesdropper": "an eavesdropper with antennas of her own who also hears the models",
+    "everything": "someone who sees what every device sends, by itself and without noise",
+}
+
+#: At the head of a column, and what they see.
+OBSERVER_SHORT = {
+    "model": ("model", "the final model"),
+    "models": ("models", "every round's model"),
+    "base-station": ("base", "every antenna"),
+    "eavesdropper": ("eavesdr.", "antennas elsewhere and the models"),
+    "everything": ("all", "every device by itself"),
 }
 
 NEIGHBOUR_WORDS = {

@@ -94,7 +94,9 @@ class Setting:
     def silenced(self) -> Setting:
         """The same without any noise."""
         nothing = torch.zeros_like(self.noise_var)
-        return replace(self, noise_var=nothing, unknown_var=nothing, noise_power=0.0, cover=Cover.of(trials=len(nothing)))
+        return replace(
+            self, noise_var=nothing, unknown_var=nothing, noise_power=0.0, cover=Cover.of(trials=len(nothing))
+        )
 
     def repeated(self, copies: int) -> Setting:
         """Every trial ``copies`` times, one after another."""

@@ -63,5 +63,5 @@ def open_listener(config: Config, law: Law) -> Listener | None:
     if config.eavesdropper is None:
         return None
     if not isinstance(law, Placed):
-        raise InputError("an eavesdropper needs devices that have positions, and this fading law has none; leave out one")
+        raise InputError("an eavesdropper needs devices with positions, and this fading law has none; leave out one")
     return Listener(config, law)

@@ -11,13 +11,13 @@ from rich import box
 from rich.table import Table
 
 from airfl.analysis import Audit, CombinerStudy, SelfTest
-from airfl.privacy import ACCOUNTANTS, OBSERVERS
-from airfl.report.sentences import audit_sentence, data_text, headline
+from airfl.privacy import ACCOUNTANTS
+from airfl.report.sentences import audit_sentence, data_text, headline, observers_shown
 from airfl.runs import Result
 from airfl.schemes import scheme_shown
 from airfl.study import Plan
 from airfl.sweeps import Standing
-from airfl.wording import epsilon_text, number, percent, plain_console
+from airfl.wording import OBSERVER_SHORT, epsilon_text, number, percent, plain_console
 
 if TYPE_CHECKING:
     from airfl.report.demo import Demo
@@ -48,7 +48,8 @@ def print_result(result: Result, page: Path) -> None:
     config = result.config
     table = Table(title=f"{config.name}: {config.learning.model} on {data_text(config)}", box=box.SIMPLE)
     table.add_column("scheme", no_wrap=True)
-    for column in ("accuracy", "noise std", "ε model", "ε models", "ε base"):
+    observers = observers_shown(result)
+    for column in ("accuracy", "noise std", *(f"ε {OBSERVER_SHORT[observer][0]}" for observer in observers)):
         table.add_column(column, justify="right", no_wrap=True)
     for name, entry in result.summary["schemes"].items():
         noise = entry["noise_var_mean"]
@@ -56,12 +57,12 @@ def print_result(result: Result, page: Path) -> None:
             scheme_shown(name).title,
             percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
             "none" if not noise else f"{noise**0.5:.3g}",
-            *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS),
+            *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in observers),
         )
     console.print(table)
     console.print(
         f"ε by exact accounting at δ = {number(result.config.privacy.delta)}, neighbours {result.config.neighbours}, "
-        "against who sees the final model, every round's model, or every antenna; ∞ is no protection.",
+        f"against who sees {' or '.join(OBSERVER_SHORT[observer][1] for observer in observers)}; ∞ is no protection.",
         style="dim",
     )
     for sentence in headline(result):

@@ -12,13 +12,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airfl.accounting import assumptions_of, is_proven, label_of
 from airfl.errors import InputError
-from airfl.privacy import OBSERVERS
 from airfl.report.figures import render_figures
-from airfl.report.sentences import data_text, headline, private_scheme
+from airfl.report.sentences import data_text, headline, observers_shown, private_scheme
 from airfl.runs import Result
 from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
 from airfl.schemes import scheme_shown
-from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent
+from airfl.wording import (
+    NEIGHBOUR_WORDS,
+    OBSERVER_SHORT,
+    OBSERVER_WORDS,
+    epsilon_meaning,
+    epsilon_text,
+    number,
+    percent,
+)
 
 CAPTIONS = {
     "accuracy": "Test accuracy after every round. Bands reach from the worst to the best trial.",
@@ -58,6 +65,7 @@ def write_report(result: Result, folder: Path, story: Story | None = None) -> Pa
         data=data_text(result.config),
         summary=result.summary,
         headline=headline(result),
+        observers={name: OBSERVER_SHORT[name][1] for name in observers_shown(result)},
         schemes=[_row(name, entry) for name, entry in result.summary["schemes"].items()],
         promises=_promises(result),
         figures=[
@@ -94,7 +102,8 @@ def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "loss": "–" if entry["train_loss_mean"] is None else f"{entry['train_loss_mean']:.3f}",
         "noise": "none" if not entry["noise_var_mean"] else f"{entry['noise_var_mean'] ** 0.5:.3g}",
         "epsilon": {
-            observer: epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in OBSERVERS
+            observer: epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"])
+            for observer in entry["epsilon_by_observer"]
         },
         "status": entry["status"],
     }

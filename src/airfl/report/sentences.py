@@ -9,6 +9,7 @@ from typing import Any
 from airfl.accounting import is_proven, words_for
 from airfl.catalogue import is_import_path
 from airfl.config import Config
+from airfl.report.trust import trust_sentences
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent, power_text
@@ -41,13 +42,25 @@ def headline(result: Result) -> list[str]:
         sentences.append(_compare(name, summary["schemes"]))
         sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
         curious = private["epsilon_by_observer"]["base-station"]["gaussian"]
+        if scheme_shown(name).encoder.cover != "nothing":
+            curious = 0.0  # said below, with what it rests on
         if curious is None or exact is None or curious > 2 * exact:
             sentences.append(
                 f"A curious base station learns far more (ε = {epsilon_text(curious)}): the promise holds only if the "
                 "base station is trusted."
             )
+    for scheme in result.schemes:
+        sentences += trust_sentences(result, scheme)
     sentences += [silence_sentence(result.config, name, scheme) for name, scheme in result.schemes.items()]
     return [sentence for sentence in sentences if sentence]
+
+
+def observers_shown(result: Result) -> list[str]:
+    """Whom tables show ε for; who sees every device by itself only where that is finite for some scheme."""
+    entries = [entry["epsilon_by_observer"] for entry in result.summary["schemes"].values()]
+    named = dict.fromkeys(name for entry in entries for name in entry)
+    bare = all(entry.get("everything", {}).get("gaussian") is None for entry in entries)
+    return [name for name in named if name != "everything" or not bare]
 
 
 def data_text(config: Config) -> str:

@@ -11,9 +11,11 @@ from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.share import arrange
+from airfl.rounds.shield import CoverUsed
 from airfl.rounds.state import State, Step
 
 __all__ = [
+    "CoverUsed",
     "Promise",
     "RoundRecord",
     "Schedule",

@@ -15,7 +15,7 @@ from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
-from airfl.rounds.shield import cover_kind, find_shields
+from airfl.rounds.shield import Shield, cover_kind, find_shields
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
@@ -86,7 +86,7 @@ def arrange_rounds(
         if promise.accountant == "sampled" and any(hides):
             credited = norms_of(outlook_of(promise))
             norm = torch.where(torch.tensor(hides).unsqueeze(1), credited, norm)
-    cover = Cover.of(trials=len(link.trials))
+    cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
         kind = "circular" if scheme.encoder.cover == "circular" else cover_kind(config, _honest(link, active))
         shields = find_shields(link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
@@ -109,6 +109,7 @@ def arrange_rounds(
         combiner,
         tuple(hides),
         promise.budget,
+        shields=tuple(shields),
     )
 
 

@@ -74,7 +74,8 @@ def book(
             gradient_var=None if gradient_var is None else float(gradient_var[row]),
             **{name.replace("-", "_"): _largest(values[row]) for name, values in setting.seen.items()},
         )
-        seen = {name: _by_device(setting, row, values, template.sampling.num_devices) for name, values in setting.seen.items()}
+        total = template.sampling.num_devices
+        seen = {name: _by_device(setting, row, values, total) for name, values in setting.seen.items()}
         booked.extend([Booked(event, {name: values for name, values in seen.items() if values is not None})] * copies)
     return booked
 
@@ -98,9 +99,8 @@ def _by_device(setting: Setting, row: int, seen: torch.Tensor, num_devices: int)
 def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
     """Refuse with ``BudgetError`` a ledger by which a model tells more than the antennas that it is computed from.
 
-    In every round c²/v ≤ max_i c²r_i², with v the noise of all devices (Cauchy-Schwarz: w̃ᵀp̃_i = 1), where the whole noise
-    of the receiver is credited or more; what is booked leaves out the noise of the one device that looks, of those that
-    collude, and what leaks, and nothing else may.
+    In every round c²/v ≤ max_i c²r_i², with v the noise of all devices (Cauchy-Schwarz: w̃ᵀp̃_i = 1). What is booked
+    leaves out the noise of the one device that looks, of those that collude, and what leaks, and nothing else may.
     """
     if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.csi_error > 0.0:
         return

@@ -143,7 +143,13 @@ def make_promise(
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
     promise = Promise(
-        "gaussian", config.neighbours, scheme.observer_in(config), epsilon, privacy.delta, template, config.system.rounds
+        "gaussian",
+        config.neighbours,
+        scheme.observer_in(config),
+        epsilon,
+        privacy.delta,
+        template,
+        config.system.rounds,
     )
     if name == "auto":
         return _tightest(config, promise)

@@ -15,6 +15,7 @@ from airfl.channel import Link
 from airfl.privacy import Budget, Observer
 from airfl.rounds.observed import graph, leak_of, observed, signal_observers
 from airfl.rounds.promise import Promise, longest
+from airfl.rounds.shield import Shield
 from airfl.schemes import Scheme
 from airfl.transceiver import Cover, Perk, Transmission, degrees_of, perk, perk_at, served_channels, transmit
 
@@ -35,6 +36,7 @@ class Schedule:
         combiner: w_t, [trials, T, m]; one row per trial that copies share.
         hides_participation: whether the noise would have been the same whoever took part, [trials].
         budget: what norms keep the promise; None without one, or where it is not kept by the norms.
+        shields: how the cover was found, per trial; empty for schemes without.
         copies: how many repetitions of a trial share its channels and combiners.
     """
 
@@ -54,6 +56,7 @@ class Schedule:
     hides_participation: tuple[bool, ...]
     budget: Budget | None = None
     copies: int = 1
+    shields: tuple[Shield, ...] = ()
 
     @property
     def over_air(self) -> bool:
@@ -67,7 +70,7 @@ class Schedule:
 
     @cached_property
     def noise_var(self) -> torch.Tensor:
-        """v_t = q_t² σ²/2 + K_t a² per real coordinate, [trials, T]; without what leaks where channels are not known."""
+        """v_t = q_t² σ²/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
         return self._noise_of(self.sending)
 
     @cached_property

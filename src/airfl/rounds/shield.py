@@ -1,8 +1,8 @@
 """The least noise in the sum that keeps whoever sees signals, and whoever sees models, to the budget.
 
-Unknown are the cover of a trial (a², and e² or b²) and the norms q_t. The noise of the sum is v_t = q_t²σ²/2 + K_t a²; the
-power limit asks for q_t ≥ π_t κ_t with κ_t² = 1 + d(a² + e² + k b²)/c². Two ways to more noise are tried at every level of
-the cover: power held back (larger q_t, a = 0), and noise of the devices' own (a > 0, q_t as small as the power allows).
+Unknown are the cover of a trial (a², and e² or b²) and the norms q_t. The noise of the sum is v_t = q_t²σ²/2 + K_t a²;
+the power limit asks for q_t ≥ π_t κ_t with κ_t² = 1 + d(a² + e² + k b²)/c². Two ways to more noise are tried at every
+level of the cover: power held back (larger q_t, a = 0), and own noise (a > 0, q_t as small as the power allows).
 Everything is monotone, so each way is a bisection, and the level is found by climbing a ladder. Own noise is the last
 resort: it is taken only where it saves a decibel.
 
@@ -50,10 +50,28 @@ HELD = 150_000_000
 
 
 @dataclass(frozen=True)
+class CoverUsed:
+    """What the devices of one trial hid in, for people.
+
+    Attributes:
+        own, quadrature, masks: variance per coordinate that a device sends of each, in units of c².
+        power_db: power of update and cover over that of the update alone.
+        price_db: noise of the sum over what a trusted base station takes.
+    """
+
+    own: float
+    quadrature: float
+    masks: float
+    power_db: float
+    price_db: float
+
+
+@dataclass(frozen=True)
 class Shield:
     """What was found for one trial.
 
     Attributes:
+        used: the cover in plain numbers.
         norms: q_t, [T].
         noise: mean of v_t.
         trusted: the same that a trusted base station would take.
@@ -63,11 +81,12 @@ class Shield:
     norms: torch.Tensor
     noise: float
     trusted: float
+    used: CoverUsed
 
     @property
     def price_db(self) -> float:
         """How much more noise there is than with a trusted base station."""
-        return 10.0 * math.log10(self.noise / self.trusted)
+        return self.used.price_db
 
 
 @dataclass(frozen=True)
@@ -252,7 +271,17 @@ class Problem:
         return self.unit * float((self.gain_bound.square() / (norms.square() * (0.5 * self.link.noise_power))).sum())
 
     def _shield(self, norms: torch.Tensor, cover: Cover) -> Shield:
-        return Shield(cover, norms, self.noise(norms, cover), self.trusted)
+        noise, squared = self.noise(norms, cover), self.clip_norm**2
+        own, quadrature = float(cover.own) / squared, float(cover.quadrature) / squared
+        masks = float(cover.masks) * float(self.degrees.max()) / squared
+        used = CoverUsed(
+            own,
+            quadrature,
+            masks,
+            10.0 * math.log10(1.0 + self.dim * (own + quadrature + masks)),
+            10.0 * math.log10(noise / self.trusted),
+        )
+        return Shield(cover, norms, noise, self.trusted, used)
 
     def _leak(self, cover: Cover) -> float:
         if self.config.channel.csi_error == 0.0:
@@ -290,12 +319,11 @@ class Problem:
         return stacks
 
     def _who(self, world: int, t: int) -> np.ndarray:
-        planned = self.planned[t][self.planned[t] >= 0]
+        planned: np.ndarray = self.planned[t][self.planned[t] >= 0]
         dropout = self.config.system.dropout
         if dropout == 0.0:
             return planned
-        coins = self._foresight(world, t, 0).random(len(planned))
-        left: np.ndarray = planned[coins >= dropout]
+        left: np.ndarray = np.asarray(planned)[self._foresight(world, t, 0).random(len(planned)) >= dropout]
         return left
 
     def _foresight(self, world: int, t: int, what: int) -> np.random.Generator:
@@ -434,8 +462,8 @@ def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
     noise = f"{shield.price_db:.1f} dB more noise than a trusted base station takes"
     if high >= 160.0 and price(high) > limit:
         return (
-            f'cover = "{kind}" cannot hide {int(problem.senders.min())} devices from {config.system.num_antennas} antennas '
-            f"at any power: it would take {noise}; take fewer antennas or more devices, raise `privacy.epsilon`, or set "
+            f'cover = "{kind}" cannot hide {int(problem.senders.min())} devices from {config.system.num_antennas} '
+            f"antennas at any power: it would take {noise}; take fewer antennas, raise `privacy.epsilon`, or set "
             f'`scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
         )
     while high - low > 0.5:
@@ -443,8 +471,8 @@ def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
         low, high = (middle, high) if price(middle) > limit else (low, middle)
     needed = config.channel.power_w * 10.0 ** (high / 10.0)
     return (
-        f"the power does not reach to hide the devices from whom the promise is about: {high:.0f} dB are missing; with "
-        f"`channel.power_w` = {config.channel.power_w:.3g} it would take {noise}; give `channel.power_w` = {needed:.2g}, "
+        f"the power does not reach to hide the devices: {high:.0f} dB are missing, and with "
+        f"{config.channel.power_w:.3g} W it would take {noise}; give `channel.power_w` = {needed:.2g}, "
         f'or set `scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
     )
 

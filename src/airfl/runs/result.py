@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from airfl.accounting import accountants_of
+from airfl.accounting import accountants_of, observers_in
 from airfl.config import Config
-from airfl.privacy import OBSERVERS, Ledger, Observer, epsilon_of
-from airfl.rounds import RoundRecord
+from airfl.privacy import Ledger, Observer, epsilon_of
+from airfl.rounds import CoverUsed, RoundRecord
 from airfl.transceiver import Perk
 
 Status = Literal["done", "diverged", "interrupted", "refused"]
@@ -31,6 +31,7 @@ class SchemeResult:
         transmitting: devices that transmit in a round, or would on average; 0 where an older version did not say.
         never_heard: devices that did not transmit in any round, per trial.
         perks: one per trial where there is a budget and a radio link.
+        cover: what devices hid in, per trial; empty for schemes without.
         accountant: whose ε the records hold; observer: whom it is about.
         status: how the scheme ended; ``message`` says why if it is not done.
         seconds: time the rounds took.
@@ -47,6 +48,7 @@ class SchemeResult:
     accountant: str
     observer: Observer
     transmitting: float = 0.0
+    cover: tuple[CoverUsed, ...] = ()
 
     def final(self, *, tested: bool = False) -> list[RoundRecord]:
         """The last record of every trial; with ``tested``, the last one that has an accuracy."""
@@ -109,7 +111,7 @@ class Result:
                 for name, kind in accountants_of(self.config).items()
                 if observer in kind.observers
             }
-            for observer in OBSERVERS
+            for observer in observers_in(self.config)
         }
         return {
             "status": scheme.status,
@@ -127,6 +129,7 @@ class Result:
             "noise_var_mean": _mean(noise),
             "transmitting": scheme.transmitting,
             "never_heard": list(scheme.never_heard),
+            "cover": [asdict(used) for used in scheme.cover],
             "perk": [asdict(item) for item in scheme.perks],
             "seconds": scheme.seconds,
         }

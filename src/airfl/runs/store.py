@@ -22,7 +22,7 @@ from safetensors.torch import save as save_models
 from airfl.config import from_toml
 from airfl.errors import InputError
 from airfl.privacy import Ledger, PrivacyError
-from airfl.rounds import RoundRecord
+from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.lock import LOCK, locked
 from airfl.runs.manifest import (
     DATA,
@@ -130,6 +130,7 @@ def load(out: str | Path) -> Result:
                 accountant=entry["accountant"],
                 observer=entry["observer"],
                 transmitting=entry.get("transmitting", 0.0),
+                cover=tuple(CoverUsed(**item) for item in entry.get("cover", ())),
             )
             for name, entry in summary["schemes"].items()
         }

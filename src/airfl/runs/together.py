@@ -68,6 +68,7 @@ class Log:
             accountant=plans[0].promise.accountant,
             observer=plans[0].promise.observer,
             transmitting=plans[0].normaliser,
+            cover=tuple(shield.used for plan in plans for shield in plan.shields),
         )
 
 

@@ -42,7 +42,7 @@ class Clip(Encoder):
 
 
 class ClipWithNoise(Clip):
-    """Δ̄ + ζ with ζ circular: the same variance in phase and in quadrature. The schedule finds it, the uplink adds it."""
+    """Δ̄ + ζ, ζ circular: the same variance in phase and in quadrature. The schedule finds it, the uplink adds it."""
 
     cover: ClassVar[CoverChoice] = "circular"
 

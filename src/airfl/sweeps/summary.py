@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from scipy import stats
 
+from airfl.accounting import observers_in
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, epsilon_of
 from airfl.runs.lock import is_locked
@@ -118,7 +119,7 @@ def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any
     return {
         key: {
             observer: {name: finite_or_none(value) for (who, name), value in found.items() if who == observer}
-            for observer in OBSERVERS
+            for observer in observers_in(plan.config(key[0]))
         }
         for key, found in worst.items()
         if key not in unknown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,8 +20,8 @@ def _ledger(noise_vars: Any, clip_norm: float = 1.0, gain: float = 1.0, noise_po
     for t, v in enumerate(noise_vars):
         seen = gain / math.sqrt(v) if v > 0 else None
         power = noise_power if v > 0 else None
-        views = {"base_station": seen, "eavesdropper": seen, "everything": seen}
-        rows.append(RoundEvent(t, clip_norm, gain, float(v), "channel", power, EVERYONE, 0.01, **views))
+        event = RoundEvent(t, clip_norm, gain, float(v), "channel", power, EVERYONE, 0.01)
+        rows.append(replace(event, base_station=seen, eavesdropper=seen, everything=seen))
     return Ledger(tuple(rows))
 
 

@@ -1,8 +1,8 @@
 """How visible each device is to someone who sees signals, exactly.
 
-Take the real and imaginary parts of what she sees of one symbol as one real vector. Device i's update enters it along
-p̃_i, and everything that covers it has a covariance Σ. If the update moves by S, the likelihood ratio tells the two
-cases apart like N(μ, 1) and N(0, 1) with μ = S·√(p̃_iᵀ Σ⁻¹ p̃_i), whatever else she knows: all channels, all other updates.
+Take the real and imaginary parts of what she sees of one symbol as one real vector. Device i's update enters it
+along p̃_i, and everything that covers it has a covariance Σ. If the update moves by S, the likelihood ratio tells the
+two cases apart like N(μ, 1) and N(0, 1) with μ = S·√(p̃_iᵀ Σ⁻¹ p̃_i), whatever else she knows: all channels and updates.
 
 At the base station, with P̃ = [p̃_1 … p̃_K], J the multiplication by j and L the Laplacian of the graph of masks,
 
@@ -22,7 +22,7 @@ import torch
 
 from airfl.transceiver.cover import Cover
 
-#: Devices up to which masks are taken apart exactly for who sees every device by itself; beyond, own noise alone counts.
+#: Devices up to which masks are taken apart for who sees every device by itself; beyond, own noise alone counts.
 TAKEN_APART = 1000
 #: An eigenvalue so far below the largest is no cover.
 NOTHING = 1e-12
@@ -49,13 +49,18 @@ class Sight:
 
     def seen(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
         """r_i, [..., K], for combiners of squared norm q², [...]; infinite where nothing covers a device."""
-        covered = self._hidden(cover) + cover.own * self.own
-        covered = covered + torch.diag_embed(squared_norm.unsqueeze(-1) * self.noise)
+        covered = self.covariance(squared_norm, cover)
         if bool((self.noise > 0).all()):
             root, failed = torch.linalg.cholesky_ex(covered)
             if not bool(failed.any()):
-                return torch.linalg.solve_triangular(root, self.signal, upper=False).square().sum(dim=-2).sqrt()
+                white: torch.Tensor = torch.linalg.solve_triangular(root, self.signal, upper=False)
+                return white.square().sum(dim=-2).sqrt()
         return _by_eigenvalues(covered, self.signal)
+
+    def covariance(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
+        """q²N + a²A + e²E + b²B, [..., R, R]."""
+        covered = self._hidden(cover) + cover.own * self.own
+        return covered + torch.diag_embed(squared_norm.unsqueeze(-1) * self.noise)
 
     def leak(self, cover: Cover) -> torch.Tensor:
         """Variance of what reaches the sum of quadrature noise and masks, [...]; ``told`` is the combiner there."""
@@ -84,7 +89,7 @@ class Sight:
         parts = ("signal", "noise", "own", "quadrature", "masks")
         made = [torch.stack([getattr(one, name) for one in sights]) for name in parts]
         told = [one.told for one in sights if one.told is not None]
-        return Sight(*made, torch.stack(told) if told else None)
+        return Sight(made[0], made[1], made[2], made[3], made[4], torch.stack(told) if told else None)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from airfl.privacy import Ledger
 from airfl.randomness import stream
 from airfl.rounds import Schedule, book
 from airfl.simulate import Simulation
+from airfl.transceiver import base_station_sight
 
 #: Symbols that are sent; the law of every symbol is the same, and a canary may choose a few.
 SYMBOLS = 64
@@ -69,8 +70,8 @@ def _listen(
         received = narrow.heard(replace(setting, combiner=combiner), given).double().cpu()
         scores += np.where(there, (received @ direction.double()).numpy(), 0.0)
         energy += np.where(there, seen, 0.0)
-        events = book(plan, setting, batch.task.max_local_steps)
-        ledgers = [ledger.append(event) for ledger, event in zip(ledgers, events, strict=True)]
+        booked = book(plan, setting, batch.task.max_local_steps)
+        ledgers = [entry.on(ledger) for ledger, entry in zip(ledgers, booked, strict=True)]
         if advance is not None:
             advance(len(keys))
     # Where the canary's device never takes part there is nothing to be heard.
@@ -90,11 +91,18 @@ def _heard_best(plan: Schedule, rounds: int, num_devices: int) -> np.ndarray:
 
 
 def _matched(setting: Setting, slot: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
-    """w = C⁻¹p for one slot of each row, [rows, m], and pᴴC⁻¹p, [rows]."""
-    paths = setting.channels * setting.tx_scaling.unsqueeze(-1)
-    own = paths[torch.arange(len(paths)), slot]
-    cover = setting.noise_power * torch.eye(paths.shape[2], dtype=paths.dtype).expand(len(paths), -1, -1)
-    cover = cover + setting.artificial[:, None, None] * torch.einsum("rki,rkj->rij", paths, paths.conj())
-    # In units of σ², lest tiny numbers lose digits.
-    filtered = torch.linalg.solve(cover / setting.noise_power, own) / setting.noise_power
-    return filtered, (own.conj() * filtered).sum(dim=1).real.numpy()
+    """w̃ = Σ⁻¹p̃ for one slot of each row, as complex numbers [rows, m], and p̃ᵀΣ⁻¹p̃, [rows]."""
+    filters, energy = [], []
+    for row in range(len(setting.gains)):
+        here = setting.heard[row]
+        paths = setting.channels[row][here] * setting.tx_scaling[row][here].unsqueeze(-1)
+        sight = base_station_sight(paths, setting.noise_power, setting.edges[row], np.ones(len(paths), dtype=bool))
+        place = int(here[: slot[row] + 1].sum()) - 1
+        covered = sight.covariance(torch.tensor(1.0, dtype=torch.float64), setting.cover[row])
+        own = sight.signal[:, place]
+        # In units of the noise, lest tiny numbers lose digits.
+        scale = 0.5 * setting.noise_power
+        solved = torch.linalg.solve(covered / scale, own) / scale
+        filters.append(torch.complex(*solved.chunk(2)))
+        energy.append(float(own @ solved))
+    return torch.stack(filters), np.array(energy)

@@ -101,7 +101,7 @@ def _send_each(
 
 def _book(batch: Simulation, t: int) -> list[RoundEvent]:
     setting = batch.schedule.setting(t)
-    return book(batch.schedule, setting, batch.task.max_local_steps)
+    return [entry.event for entry in book(batch.schedule, setting, batch.task.max_local_steps)]
 
 
 def _booked(batch: Simulation, t: int, events: Sequence[RoundEvent]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from airfl.privacy import ACCOUNTANTS, Ledger, Neighbours, Observer, epsilon_of, shown
+from airfl.privacy import ACCOUNTANTS, SEEING, Ledger, Neighbours, Observer, epsilon_of, shown
 from airfl.privacy.auditing import AuditBound, OneRunBound
 from airfl.privacy.checks import Check
 from airfl.runs.result import finite_or_none
@@ -179,8 +179,9 @@ def _different(ledgers: Sequence[Ledger], observer: Observer) -> Iterator[Ledger
         key: tuple[object, ...] = tuple(
             (e.noise_var, e.gain_bound, e.domain, e.gradient_var, e.hides_participation) for e in book.events
         )
-        if observer == "base-station":
-            key += tuple((e.received_norm, e.device_norms) for e in book.events)
+        if observer in SEEING:
+            key += tuple(e.visibility(observer) for e in book.events)
+            key += (book.devices[observer].tobytes(),) if observer in book.devices else ()
         if key not in seen:
             seen.add(key)
             yield book

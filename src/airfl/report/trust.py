@@ -1,0 +1,131 @@
+"""Whom a promise is about and what it rests on, in plain words: printed with it, always."""
+
+from __future__ import annotations
+
+import math
+
+from airfl.channel.noise import credited_power_w, noise_power_w
+from airfl.config import Config
+from airfl.runs import Result, SchemeResult
+from airfl.schemes import scheme_shown
+from airfl.wording import OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, power_text
+
+
+def trust_sentences(result: Result, name: str) -> list[str]:
+    """What observers of signals learn of a scheme that hides devices from them, and what that rests on."""
+    scheme, entry, config = result.schemes[name], result.summary["schemes"][name], result.config
+    if scheme_shown(name).encoder.cover == "nothing" or entry["status"] != "done":
+        return eavesdropper_sentence(config, entry)
+    seen = entry["epsilon_by_observer"][scheme.observer]["gaussian"]
+    who = OBSERVER_WORDS[scheme.observer]
+    said = [
+        f"{scheme_shown(name).title}: {who} learns at most ε = {epsilon_text(seen)} about any one "
+        f"{'honest ' if config.privacy.colluding else ''}device over the whole run: {epsilon_meaning(seen)}."
+    ]
+    said += cover_sentence(scheme, config)
+    said.append(rests_on(scheme, config))
+    said += _colluding(config) + _dropouts(scheme, config) + _leak(scheme, config)
+    if scheme.observer != "eavesdropper":
+        said += eavesdropper_sentence(config, entry)
+    return said
+
+
+def cover_sentence(scheme: SchemeResult, config: Config) -> list[str]:
+    """What devices hid in, what power that took, and what noise."""
+    if not scheme.cover:
+        return []
+    most = max(scheme.cover, key=lambda used: used.power_db)
+    parts = []
+    if most.quadrature:
+        parts.append(f"noise in quadrature of {number(float(f'{most.quadrature:.2g}'))} c² per coordinate")
+    if most.masks:
+        parts.append(f"masks of {number(float(f'{most.masks:.2g}'))} c² per coordinate and device")
+    if not parts and not most.own:
+        return ["The receiver's noise hides them by itself: they send no cover."]
+    heard = "which the sum does not hear"
+    if most.own:
+        parts.append(f"noise of their own of {number(float(f'{most.own:.2g}'))} c²")
+        heard = "of which the sum hears their own noise only" if len(parts) > 1 else "which the sum hears"
+    record = max((row.max_power_w for row in scheme.records if not math.isnan(row.max_power_w)), default=0.0)
+    return [
+        f"Devices hid in {' and '.join(parts)}, {heard}: {most.power_db:.0f} dB more power than the update alone, at "
+        f"most {power_text(record)} of the {power_text(config.channel.power_w)} that they have, and "
+        f"{max(0.0, most.price_db):.1f} dB more noise than a trusted base station takes."
+    ]
+
+
+def rests_on(scheme: SchemeResult, config: Config) -> str:
+    """The assumptions behind a promise against who sees signals."""
+    parts = []
+    if scheme.observer == "base-station":
+        parts.append(
+            "a base station that is curious but honest (it announces the true channels, combiners and senders, and "
+            f"public randomness is beyond its choice), with no more than {config.system.num_antennas} antennas"
+        )
+        channel = config.channel
+        noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
+        own = 10.0 * math.log10(noise / credited_power_w(config))
+        if config.privacy.credited_noise == "thermal":
+            more = f"; the {own:.1f} dB that its receiver adds are its own, and do not count" if own >= 0.05 else ""
+            parts.append(f"thermal noise (kT₀B) that it cannot do without{more}")
+        else:
+            parts.append("all the noise of its receiver, as if it could not do without")
+    if any(used.masks for used in scheme.cover):
+        parts.append(
+            "authenticated keys between pairs of devices, fresh for every pair, cycle and round, and so on a bound on "
+            "computation"
+        )
+    if any(used.quadrature or used.own for used in scheme.cover):
+        parts.append("every honest device drawing its noise afresh")
+    return f"This rests on {'; on '.join(parts)}." if parts else ""
+
+
+def eavesdropper_sentence(config: Config, entry: dict[str, object]) -> list[str]:
+    """What the eavesdropper learns, if there is one."""
+    by_observer = entry["epsilon_by_observer"]
+    if config.eavesdropper is None or not isinstance(by_observer, dict) or "eavesdropper" not in by_observer:
+        return []
+    x, y = config.eavesdropper.place
+    density = config.eavesdropper.noise_density_dbm_hz
+    noise = "without any noise" if density is None else f"with noise of {number(density)} dBm/Hz"
+    epsilon = by_observer["eavesdropper"]["gaussian"]
+    return [
+        f"An eavesdropper {math.hypot(x, y):,.0f} m from the base station, with {config.eavesdropper.antennas} "
+        f"antennas {noise}, who also hears the models, learns at most ε = {epsilon_text(epsilon)}: "
+        f"{epsilon_meaning(epsilon)}."
+    ]
+
+
+def _colluding(config: Config) -> list[str]:
+    share = config.privacy.colluding
+    if not share:
+        return []
+    return [
+        f"{100 * share:g} % of the devices hand over what they know: their noise and the masks that they share do not "
+        "count, and ε is about the others."
+    ]
+
+
+def _dropouts(scheme: SchemeResult, config: Config) -> list[str]:
+    share = config.system.dropout
+    if not share:
+        return []
+    masks = ", the masks that they share are disclosed" if any(used.masks for used in scheme.cover) else ""
+    return [
+        f"{100 * share:g} % of the devices drop out of a round after it was planned: their noise is missing{masks}, "
+        "and what is booked is what was left."
+    ]
+
+
+def _leak(scheme: SchemeResult, config: Config) -> list[str]:
+    tau = config.channel.csi_error
+    if not tau or not scheme.records or not scheme.ledgers:
+        return []
+    heard = sum(row.noise_var for row in scheme.records) / len(scheme.records)
+    booked = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
+    share = max(0.0, 1.0 - sum(booked) / len(booked) / heard) if heard and booked else 0.0
+    credit = "counted as noise" if config.privacy.credit_leak else "not counted as noise"
+    return [
+        f"Channels are known to {100 * math.sqrt(tau):.2g} % of their amplitude, so cover leaks into the sum: "
+        + (f"{100 * share:.0f} % of its noise, {credit}." if not config.privacy.credit_leak else f"it is {credit}.")
+    ]
