@@ -66,6 +66,14 @@ class Link:
         left: np.ndarray = np.take_along_axis(np.where(gone, -1, planned), order, axis=2)
         return left
 
+    def drawn(self, index: int, round_index: int) -> np.ndarray:
+        """Channels of one trial and round, [devices, antennas]."""
+        return self.law.draw(index, round_index)
+
+    def known(self, index: int, round_index: int) -> np.ndarray:
+        """The same as the base station knows them; see ``estimates``."""
+        return self._estimate(self.drawn(index, round_index), index, round_index)
+
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
         """Channels of all devices, shape [trials, rounds, devices, antennas], complex128.
 
@@ -73,7 +81,7 @@ class Link:
         """
         if len(rounds) == 1 and rounds[0] in self._last:
             return self._last[rounds[0]]
-        drawn = np.stack([np.stack([self.law.draw(index, t) for t in rounds]) for index in range(len(self.trials))])
+        drawn = np.stack([np.stack([self.drawn(index, t) for t in rounds]) for index in range(len(self.trials))])
         if len(rounds) == 1:
             self._last.clear()
             self._last[rounds[0]] = drawn
@@ -85,13 +93,20 @@ class Link:
         e ~ CN(0, τ Λ_i I) is independent of ĥ (minimum mean-square error estimation, τ = ``channel.csi_error``):
         ĥ = (1 − τ) h + √(τ(1 − τ) Λ_i) CN(0, I). Exact for uncorrelated Rayleigh fading.
         """
-        true, tau = self.channels(rounds), self.config.channel.csi_error
+        true = self.channels(rounds)
+        if self.config.channel.csi_error == 0.0:
+            return true
+        return np.stack(
+            [[self._estimate(true[i, j], i, t) for j, t in enumerate(rounds)] for i in range(len(self.trials))]
+        )
+
+    def _estimate(self, true: np.ndarray, index: int, round_index: int) -> np.ndarray:
+        tau = self.config.channel.csi_error
         if tau == 0.0:
             return true
-        seed, shape = self.config.system.seed, true.shape[2:]
-        draws = [[complex_normal(stream(seed, "estimation", trial, t), shape) for t in rounds] for trial in self.trials]
-        spread = np.sqrt(tau * (1.0 - tau)) * self.law.amplitude
-        estimated: np.ndarray = (1.0 - tau) * true + spread[:, None, :, None] * np.asarray(draws)
+        generator = stream(self.config.system.seed, "estimation", self.trials[index], round_index)
+        spread = np.sqrt(tau * (1.0 - tau)) * self.law.amplitude[index]
+        estimated: np.ndarray = (1.0 - tau) * true + spread[:, None] * complex_normal(generator, true.shape)
         return estimated
 
     def error_std(self, devices: np.ndarray) -> np.ndarray:

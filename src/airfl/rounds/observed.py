@@ -52,6 +52,8 @@ def observed(
     true: torch.Tensor,
     edges: np.ndarray,
     observers: Sequence[Observer],
+    *,
+    compact: bool = False,
 ) -> dict[Observer, AnySight]:
     """What observers see of one round.
 
@@ -62,6 +64,7 @@ def observed(
         known: ĥ_i of those devices, [K, m].
         true: h_i.
         edges: who shares masks.
+        compact: leave out directions that no device reaches; the same numbers from smaller matrices.
     """
     privacy, exact = link.config.privacy, link.config.channel.csi_error == 0.0
     honest = ~link.colluding[index, who]
@@ -71,6 +74,9 @@ def observed(
     for observer in observers:
         if observer == "base-station":
             paths = true * scaling.unsqueeze(-1)
+            if compact and len(who) < paths.shape[1]:
+                basis = torch.linalg.qr(paths.mT)[0].conj()
+                paths, told = paths @ basis, None if told is None else told @ basis
             found[observer] = base_station_sight(paths, link.credited_power, edges, honest, told)
         elif observer == "eavesdropper" and link.listener is not None:
             hers = torch.from_numpy(link.listener.draw(index, round_index)[who]) * scaling.unsqueeze(-1)

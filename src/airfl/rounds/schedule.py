@@ -12,6 +12,7 @@ import torch
 from airfl.air import Setting
 from airfl.air.setting import NO_EDGES
 from airfl.channel import Link
+from airfl.parallel import torch_threads
 from airfl.privacy import Budget, Observer
 from airfl.rounds.observed import graph, leak_of, observed, signal_observers
 from airfl.rounds.promise import Promise, longest
@@ -175,7 +176,7 @@ class Schedule:
         observers = tuple(name for name in signal_observers(link) if not bare or name == "eavesdropper")
         for name in observers:
             seen[name] = torch.zeros(active.shape, dtype=torch.float64)
-        for index in range(len(active) if observers else 0):
+        for index in range(len(active)) if observers else ():
             here, norm = heard[index], self.norm[index * self.copies, round_index]
             sights = observed(
                 link,
@@ -188,8 +189,9 @@ class Schedule:
                 edges[index],
                 observers,
             )
-            for name, sight in sights.items():
-                seen[name][index, here] = sight.seen(norm.square(), cover[index])
+            with torch_threads(1):  # the matrices are small, and sums do not depend on the number of threads then
+                for name, sight in sights.items():
+                    seen[name][index, here] = sight.seen(norm.square(), cover[index])
         return seen
 
     def _with_leak(self, setting: Setting) -> Setting:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -24,12 +24,13 @@ import torch
 from airfl.channel import Link
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.parallel import one_per_thread
 from airfl.privacy import Observer, gaussian_mu, reach, smallest
 from airfl.privacy.events import SEEING
 from airfl.randomness import complex_normal, stream
 from airfl.rounds.observed import AnySight, graph, observed
 from airfl.rounds.promise import Promise
-from airfl.transceiver import Cover, Design, Sight, mask_degree, served_channels
+from airfl.transceiver import Cover, Design, Sight, mask_degree
 
 Kind = Literal["quadrature", "masks", "none", "circular"]
 
@@ -43,6 +44,8 @@ WORTH_OWN_NOISE = 10.0**0.1
 FORESEEN, ROOM = 2, 0.05
 #: Rounding between what is planned and what is booked.
 ROUNDING = 1e-6
+#: How well a level has to be known to be compared with others, and how well the one that is taken.
+ROUGHLY, WELL = 1e-4, 1e-7
 #: Devices that are followed through the search, of those that stand out at some level of cover.
 FOLLOWED = 48
 #: Numbers that may be held to look at all devices again.
@@ -112,6 +115,7 @@ class Problem:
     power: float = 1.0
     _kept: dict[tuple[int, int], dict[Observer, AnySight]] = field(default_factory=dict, repr=False)
     _followed: dict[Observer, np.ndarray] = field(default_factory=dict, repr=False)
+    _starts: dict[tuple[str, Kind], float] = field(default_factory=dict, repr=False)
 
     @property
     def config(self) -> Config:
@@ -206,19 +210,20 @@ class Problem:
         floor = 0.0 if self._models(self.least_norms(Cover.of())) <= self.target else floor
         return self.noise(self._at(floor, Cover.of()), Cover.of())
 
-    def held_back(self, kind: Kind, level: float) -> Shield | None:
+    def held_back(self, kind: Kind, level: float, tolerance: float = ROUGHLY) -> Shield | None:
         """No own noise: power is held back until the promise is kept; None where that never happens."""
         cover = self.cover(kind, level, 0.0)
         norms = self.least_norms(cover)
         if self.spent(norms, cover) > self.target:
             if not self.spent(1e9 * (norms + self._scale), cover) <= self.target:
                 return None
-            floor = smallest(lambda f: self.spent(self._at(f, cover), cover), self.target, self._scale, 1e-7)
-            norms = self._at(floor, cover)
+            start = self._starts.get(("held", kind), self._scale)
+            floor = smallest(lambda f: self.spent(self._at(f, cover), cover), self.target, start, tolerance)
+            norms, self._starts["held", kind] = self._at(floor, cover), floor
         return self._shield(norms, cover)
 
-    def with_own_noise(self, kind: Kind, level: float) -> Shield | None:
-        """Full power: devices add noise of their own until the promise is kept."""
+    def with_own_noise(self, kind: Kind, level: float, tolerance: float = ROUGHLY) -> Shield | None:
+        """Full power: devices add noise of their own until the promise is kept; None where that never happens."""
 
         def spent(own: float) -> float:
             cover = self.cover(kind, level, own)
@@ -229,7 +234,8 @@ class Problem:
             if not spent(1e12 * self.clip_norm**2) <= self.target:
                 return None
             start = self.unit * len(self.minimum) / (self.target * max(1.0, float(self.senders.mean())))
-            own = smallest(spent, self.target, start, 1e-7)
+            own = smallest(spent, self.target, self._starts.get(("own", kind), start), tolerance)
+            self._starts["own", kind] = own
         cover = self.cover(kind, level, own)
         return self._shield(self.least_norms(cover), cover)
 
@@ -335,16 +341,15 @@ class Problem:
             return self._kept[key]
         who = self._who(world, t)
         planned = self.planned[t][self.planned[t] >= 0]
-        # One round at a time: a link keeps the last one that it drew.
-        drawn = self.link.estimates([t])[self.index : self.index + 1]
-        known = served_channels(drawn, who[None, None])[0, 0]
+        known = torch.from_numpy(self.link.known(self.index, t)[who])
         true, tau = known, self.config.channel.csi_error
         if tau > 0.0:
             error = torch.from_numpy(complex_normal(self._foresight(world, t, 1), tuple(known.shape)))
             spread = torch.from_numpy(self.link.law.amplitude[self.index][who]) * math.sqrt(tau)
             true = known + spread.unsqueeze(-1) * error
         edges = graph(self.link, self.index, t, planned, who)
-        sights = observed(self.link, self.index, t, who, self.combiner[t], known, true, edges, self.seeing)
+        heard = who, self.combiner[t], known, true, edges
+        sights = observed(self.link, self.index, t, *heard, self.seeing, compact=True)
         size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
         if size <= HELD:
             self._kept[key] = sights
@@ -365,17 +370,17 @@ def find_shields(
     if promise.epsilon is None:
         raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
     combiner = design.combiner / design.norm.unsqueeze(-1)
-    found = []
-    for index in range(len(link.trials)):
+
+    def find(index: int) -> Shield:
         rows = minimum[index], gain_bound[index], planned[index], combiner[index]
         problem = Problem(link, index, promise, *rows, dim)
         problem.follow(["none" if kind == "circular" else kind])
         shield = _checked(problem, lambda p: _least(p, kind))
-        scheme = link.config.scheme
-        if kind in ("quadrature", "masks") and not shield.price_db <= scheme.cover_price_db:
+        if kind in ("quadrature", "masks") and not shield.price_db <= link.config.scheme.cover_price_db:
             raise InputError(_missing(problem, kind, shield))
-        found.append(shield)
-    return found
+        return shield
+
+    return one_per_thread(find, range(len(link.trials)))
 
 
 def cover_kind(config: Config, senders: int) -> Kind:
@@ -399,44 +404,40 @@ def _checked(problem: Problem, find: Callable[[Problem], Shield]) -> Shield:
 def _least(problem: Problem, kind: Kind) -> Shield:
     """The shield with the least noise; of nearly equal ones that with the least power."""
     if kind == "circular":
-        found = problem.with_own_noise(kind, 0.0)
-        return _some(found)
-    tried: dict[float, Shield] = {}
-    for level in (0.0,) if kind == "none" else (0.0, *LADDER):
-        shield = problem.held_back(kind, level)
-        if shield is not None:
-            tried[level] = shield
-        levels = list(tried)
-        if len(levels) > 2 and tried[levels[-1]].noise > tried[levels[-2]].noise > tried[levels[-3]].noise:
-            break
-    if tried and kind != "none":
-        best = min(tried, key=lambda level: tried[level].noise)
-        for level in (0.5 * best, 2.0 * best):
-            shield = problem.held_back(kind, level) if level > 0 else None
-            if shield is not None:
-                tried[level] = shield
-    least = _cheapest(tried)
+        return _some(problem.with_own_noise(kind, 0.0, WELL))
+    held = _climb(problem.held_back, kind)
+    least = None if held is None else problem.held_back(kind, held, WELL)
     if least is not None and least.noise <= WORTH_OWN_NOISE * least.trusted:
         return least
-    own = {}
-    for level in (0.0,) if kind == "none" else (0.0, *LADDER):
-        shield = problem.with_own_noise(kind, level)
-        if shield is not None:
-            own[level] = shield
-        levels = list(own)
-        if len(levels) > 2 and own[levels[-1]].noise > own[levels[-2]].noise > own[levels[-3]].noise:
-            break
-    other = _cheapest(own)
+    level = _climb(problem.with_own_noise, kind)
+    other = None if level is None else problem.with_own_noise(kind, level, WELL)
     if least is None or (other is not None and WORTH_OWN_NOISE * other.noise < least.noise):
         return _some(other)
     return least
 
 
-def _cheapest(tried: dict[float, Shield]) -> Shield | None:
+def _climb(find: Callable[[Kind, float], Shield | None], kind: Kind) -> float | None:
+    """The lowest level of cover with nearly the least noise; None where no level keeps the promise."""
+    tried: dict[float, float] = {}
+
+    def look(level: float) -> None:
+        shield = find(kind, level)
+        if shield is not None:
+            tried[level] = shield.noise
+
+    for level in (0.0,) if kind == "none" else (0.0, *LADDER):
+        look(level)
+        last = list(tried.values())[-3:]
+        if len(last) == 3 and last[0] < last[1] < last[2]:
+            break
     if not tried:
         return None
-    least = min(shield.noise for shield in tried.values())
-    return tried[min(level for level, shield in tried.items() if shield.noise <= NEARLY * least)]
+    best = min(tried, key=lambda level: tried[level])
+    if best > 0.0:
+        look(0.5 * best)
+        look(2.0 * best)
+    least = min(tried.values())
+    return min(level for level, noise in tried.items() if noise <= NEARLY * least)
 
 
 def _some(shield: Shield | None) -> Shield:
@@ -451,10 +452,7 @@ def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
     limit = config.scheme.cover_price_db
 
     def price(decibels: float) -> float:
-        raised = Problem(
-            **{**_fields(problem), "power": 10.0 ** (decibels / 10.0)},
-        )
-        return _least(raised, kind).price_db
+        return _least(replace(problem, power=10.0 ** (decibels / 10.0), _starts={}), kind).price_db
 
     low, high = 0.0, 5.0
     while high < 160.0 and price(high) > limit:
@@ -475,10 +473,3 @@ def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
         f"{config.channel.power_w:.3g} W it would take {noise}; give `channel.power_w` = {needed:.2g}, "
         f'or set `scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
     )
-
-
-def _fields(problem: Problem) -> dict[str, object]:
-    names = (
-        "link", "index", "promise", "minimum", "gain_bound", "planned", "combiner", "dim", "_kept", "_followed",
-    )  # fmt: skip
-    return {name: getattr(problem, name) for name in names}

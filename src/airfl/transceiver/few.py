@@ -28,6 +28,10 @@ class FewLink(Link):
         """Which of the few stands for round t, counted from the first of them."""
         return (t - self.first) % self.period
 
+    def drawn(self, index: int, round_index: int) -> np.ndarray:
+        """See ``Link.drawn``."""
+        return super().drawn(index, self.first + self.place(round_index))
+
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
         """See ``Link.channels``."""
         return super().channels([self.first + self.place(t) for t in rounds])
