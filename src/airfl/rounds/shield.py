@@ -104,6 +104,7 @@ class Problem:
         power: by how much the power limit is raised, to find out how much is missing.
     """
 
+    config: Config
     link: Link
     index: int
     promise: Promise
@@ -116,11 +117,6 @@ class Problem:
     _kept: dict[tuple[int, int], dict[Observer, AnySight]] = field(default_factory=dict, repr=False)
     _followed: dict[Observer, np.ndarray] = field(default_factory=dict, repr=False)
     _starts: dict[tuple[str, Kind], float] = field(default_factory=dict, repr=False)
-
-    @property
-    def config(self) -> Config:
-        """The run."""
-        return self.link.config
 
     @cached_property
     def seeing(self) -> tuple[Observer, ...]:
@@ -357,6 +353,7 @@ class Problem:
 
 
 def find_shields(
+    config: Config,
     link: Link,
     promise: Promise,
     kind: Kind,
@@ -373,10 +370,10 @@ def find_shields(
 
     def find(index: int) -> Shield:
         rows = minimum[index], gain_bound[index], planned[index], combiner[index]
-        problem = Problem(link, index, promise, *rows, dim)
+        problem = Problem(config, link, index, promise, *rows, dim)
         problem.follow(["none" if kind == "circular" else kind])
         shield = _checked(problem, lambda p: _least(p, kind))
-        if kind in ("quadrature", "masks") and not shield.price_db <= link.config.scheme.cover_price_db:
+        if kind in ("quadrature", "masks") and not shield.price_db <= config.scheme.cover_price_db:
             raise InputError(_missing(problem, kind, shield))
         return shield
 
