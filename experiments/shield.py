@@ -43,8 +43,8 @@ WAVELETS = {
 }
 COLUMNS = (
     "part", "model", "devices", "antennas", "epsilon", "scheme", "csi_error", "colluding", "dropout", "cover",
-    "power_w", "status", "accuracy_mean", "accuracy_std", "trials", "epsilon_models", "epsilon_base_station", "noise_var",
-    "price_db", "cover_power_db", "most_power_w", "seconds",
+    "power_w", "status", "accuracy_mean", "accuracy_std", "trials", "epsilon_models", "epsilon_base_station",
+    "noise_var", "price_db", "cover_power_db", "most_power_w", "seconds",
 )  # fmt: skip
 KEYS = COLUMNS[:11]
 
@@ -194,7 +194,8 @@ def main() -> None:
     parser.add_argument("--out", default="shield")
     parser.add_argument("--parts", default="headline,spoilt,tune,curves,paper")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--devices", default="", help="only runs with so many devices")
+    for name in ("devices", "antennas", "models"):
+        parser.add_argument(f"--{name}", default="", help="only runs with these, such as 50,500")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so many seconds")
     arguments = parser.parse_args()
     out, begun = Path(arguments.out), time.monotonic()
@@ -209,7 +210,8 @@ def main() -> None:
         for point in [] if part == "tune" else paper_points() if part == "paper" else points(part, steps):
             point["part"] = part
             key = tuple(_text(point.get(name, "")) for name in KEYS[:10])
-            if arguments.devices and str(point["devices"]) not in arguments.devices.split(","):
+            wanted = {"devices": arguments.devices, "antennas": arguments.antennas, "model": arguments.models}
+            if any(text and str(point[name]) not in text.split(",") for name, text in wanted.items()):
                 continue
             if part == "paper":  # its ε follows from ε̃ and the number of parameters
                 known = {(one[0], one[5], one[9]) for one in done}
