@@ -106,14 +106,16 @@ def test_private_scheme_needs_a_budget():
 @pytest.mark.parametrize(("section", "first", "second"), [(s, a, b) for s, a, b in configuration.EXCLUSIVE_KEYS])
 def test_one_of_a_pair_replaces_the_other_but_both_are_refused(section, first, second):
     base = airfl.preset("paper")
-    for one, other in ((first, second), (second, first)):
-        changed = getattr(base.replace({f"{section}.{one}": 3}), section)
-        assert getattr(changed, one) == 3
-        assert getattr(changed, other) is None
+    values = {first: 3, second: (3, 4) if second == "position" else 3}
+    for start in (base, base.replace({f"{section}.{first}": 3}), base.replace({f"{section}.{second}": values[second]})):
+        for one, other in ((first, second), (second, first)):
+            changed = getattr(start.replace({f"{section}.{one}": values[one]}), section)
+            assert getattr(changed, one) == values[one]
+            assert getattr(changed, other) is None
     with pytest.raises(InputError, match="say the same thing"):
-        base.replace({f"{section}.{first}": 3, f"{section}.{second}": 3})
+        base.replace({f"{section}.{name}": value for name, value in values.items()})
     both = base.to_mapping()
-    both[section] = {**both[section], first: 3, second: 3}
+    both[section] = {**both.get(section, {}), **values}
     with pytest.raises(InputError, match="say the same thing"):
         configuration.from_toml(tomli_w.dumps(both))
 

@@ -263,7 +263,7 @@ def ledger(noise_vars, diameter=2.0, smoothness: float | None = 0.5, clip_norm=1
     return Ledger(
         tuple(
             RoundEvent(
-                t, clip_norm, 1.0, float(v), "channel", 2.0, 1.0, Sampling("without-replacement", 12, 9), factor, domain
+                t, clip_norm, 1.0, float(v), "channel", 2.0, Sampling("without-replacement", 12, 9), factor, domain
             )
             for t, v in enumerate(noise_vars)
         )

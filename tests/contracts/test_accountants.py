@@ -28,12 +28,13 @@ DOMAIN = Domain(diameter=0.5, smoothness=1.0, learning_rate=0.09, local_steps=2,
 
 
 def ledger(noise_vars, clip_norm=1.0, gain=1.0, sampling=NO_CREDIT, noise_power=2.0, **fields):
-    """Rounds heard by one antenna: then the base station sees what the model shows, p = g/q with v = q²σ²/2."""
+    """Rounds heard by one antenna: who sees signals then sees what the model shows, g/√v."""
     rows = []
     for t, v in enumerate(noise_vars):
-        heard = gain * math.sqrt(noise_power / 2 / v) if v > 0 else None
+        seen = gain / math.sqrt(v) if v > 0 else None
         power = noise_power if v > 0 else None
-        rows.append(RoundEvent(t, clip_norm, gain, float(v), "channel", power, heard, sampling, 0.01, **fields))
+        event = RoundEvent(t, clip_norm, gain, float(v), "channel", power, sampling, 0.01, **fields)
+        rows.append(dataclasses.replace(event, base_station=seen, eavesdropper=seen, everything=seen))
     return Ledger(tuple(rows))
 
 
@@ -123,7 +124,7 @@ def test_epsilon_and_delta_are_inverse(name, variances, delta):
 def test_budget_is_the_exact_inverse(name, target, delta, shares, neighbours):
     """Spend all of A, however it is split over rounds, or stay at the floor: ε comes out, and never more."""
     noise_power, rounds = 3e-13, len(shares)
-    template = dataclasses.replace(ledger([1.0], 0.7, noise_power=noise_power).events[0], received_norm=1.0)
+    template = ledger([noise_power / 2.0], 0.7, noise_power=noise_power).events[0]
     budget = ACCOUNTANTS[name].budget(target, delta, template, neighbours, rounds)
     spends = [np.full(rounds, budget.floor**-2.0)]
     if budget.total is not None:
@@ -203,8 +204,10 @@ def test_neighbours_and_observers():
     replace, zero_out = (make_accountant("gaussian", book, n).mu for n in ("replace", "add-remove"))
     assert replace == pytest.approx(2 * zero_out)
     assert zero_out == pytest.approx(math.sqrt(2 / 4.0))
-    # √2·c·‖h s‖/σ per round for who sees every antenna, before the gain.
-    loud = Ledger(tuple(dataclasses.replace(e, received_norm=5.0, gain_bound=3.0) for e in book.events))
-    curious = make_accountant("gaussian", loud, "add-remove", "base-station").mu
-    assert curious == pytest.approx(math.sqrt(2 * 2 * 25.0 / 2.0))
+    # c·r per round for who sees signals, before the gain.
+    for observer in ("base-station", "eavesdropper", "everything"):
+        seen = {observer.replace("-", "_"): 5.0, "gain_bound": 3.0}
+        loud = Ledger(tuple(dataclasses.replace(e, **seen) for e in book.events))
+        assert make_accountant("gaussian", loud, "add-remove", observer).mu == pytest.approx(math.sqrt(2 * 25.0))
+        assert make_accountant("gaussian", loud, "replace", observer).mu == pytest.approx(math.sqrt(2 * 100.0))
     assert make_accountant("gaussian", book, "add-remove", "models").mu == zero_out

@@ -6,6 +6,7 @@ import json
 import math
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -73,7 +74,7 @@ def ledgers(draw, domain=False):
     variances = draw(st.lists(sizes, min_size=1, max_size=3))
     power, heard = draw(sizes), draw(sizes)
     rows = [
-        RoundEvent(t, clip, gain, v, "channel", power, heard, law, update, domain=place)
+        RoundEvent(t, clip, gain, v, "channel", power, law, update, domain=place, base_station=heard)
         for t, v in enumerate(variances)
     ]
     return Ledger(tuple(rows))
@@ -86,17 +87,20 @@ def test_the_smallest_numbers_of_all(call):
     assert code == 0
     for name in ("gaussian", "sampled", "convergent", "liu2020"):
         assert answers[name]["epsilon"] >= 2.7, name
-    noisy = RoundEvent(0, 1.5e-162, 1.0, 1.0, "channel", 5e-324, 1.0, Sampling("all", 1, 1), 1.0)
-    for device_norms in (None, (1.0,)):
-        heard = RoundEvent(**{**noisy.__dict__, "device_norms": device_norms})
-        curious = make_accountant("gaussian", Ledger((heard,)), "add-remove", "base-station")
-        assert curious.mu == pytest.approx(math.sqrt(2) * 0.6748, rel=1e-3)
+    # The other way round at the antennas: tiny and huge, with a product that is neither.
+    heard = RoundEvent(0, 1.5e-150, 1.0, 1.0, "channel", 1.0, Sampling("all", 1, 1), 1.0, base_station=4.5e149)
+    for seen in ({}, {"base-station": np.array([4.5e149])}):
+        curious = make_accountant("gaussian", Ledger().append(heard, seen), "add-remove", "base-station")
+        assert curious.mu == pytest.approx(0.675, rel=1e-9)
+    faint = RoundEvent(0, 1e-160, 1.0, 1.0, "channel", 1.0, Sampling("all", 1, 1), 1.0, base_station=1e-160)
+    for seen in ({}, {"base-station": np.array([1e-160])}):  # its square is below the smallest number
+        assert make_accountant("gaussian", Ledger().append(faint, seen), "replace", "base-station").mu >= 2e-320
 
 
 @settings(max_examples=120)
 @given(book=ledgers(), delta=deltas, neighbours=relations)
 @example(
-    book=Ledger((RoundEvent(0, 1e-200, 1e-120, 5e-324, "channel", 1.0, 1.0, Sampling("all", 3, 3), 1.0),)),
+    book=Ledger((RoundEvent(0, 1e-200, 1e-120, 5e-324, "channel", 1.0, Sampling("all", 3, 3), 1.0, base_station=1.0),)),
     delta=1e-300,
     neighbours="replace",
 )
@@ -105,11 +109,9 @@ def test_gaussian_rounds_of_every_size(book, delta, neighbours):
         mu = mpmath.sqrt(exact_mu2(book.events, neighbours))
     for name in ("gaussian", "convergent", "liu2020", "sampled", "park2023"):
         assert covers(make_accountant(name, book, neighbours).epsilon(delta), delta, mu), name
-    loudest = [
-        RoundEvent(**{**e.__dict__, "gain_bound": e.received_norm, "noise_var": e.noise_power}) for e in book.events
-    ]
+    loudest = [RoundEvent(**{**e.__dict__, "gain_bound": e.base_station, "noise_var": 1.0}) for e in book.events]
     with mp.workdps(60):
-        at_antennas = mpmath.sqrt(2 * exact_mu2(loudest, neighbours))
+        at_antennas = mpmath.sqrt(exact_mu2(loudest, neighbours))
     for name in ("gaussian", "liu2024"):
         spent = make_accountant(name, book, neighbours, "base-station").epsilon(delta)
         assert covers(spent, delta, at_antennas), name
@@ -157,7 +159,7 @@ def test_a_hidden_state_has_no_units(clip, variances, diameter, units, size):
         )
         rows = [
             RoundEvent(
-                t, math.ldexp(clip, size), 1.0, math.ldexp(v, 2 * size), "channel", 1.0, 1.0, Sampling("all", 3, 3),
+                t, math.ldexp(clip, size), 1.0, math.ldexp(v, 2 * size), "channel", 1.0, Sampling("all", 3, 3),
                 math.ldexp(0.125, unit - size), domain,
             )
             for t, v in enumerate(variances)
@@ -194,9 +196,7 @@ SAMPLED = [
 def test_sampled_rounds_of_every_size(law, neighbours, log_rate, log_mu, log_delta, rounds):
     """One round costs no more than all, and is known: r·δ_μ(ε′) with e^ε′ = (e^ε − 1 + r)/r."""
     rate, mu, delta = 10.0**log_rate, 10.0**log_mu, 10.0**log_delta
-    event = RoundEvent(
-        0, mu, 1.0, 1.0, "channel", 1.0, 1.0, Sampling(law, 10, 10 * rate), 1.0, hides_participation=True
-    )
+    event = RoundEvent(0, mu, 1.0, 1.0, "channel", 1.0, Sampling(law, 10, 10 * rate), 1.0, hides_participation=True)
     found = make_accountant("sampled", Ledger.repeated(event, rounds), neighbours).epsilon(delta)
     if math.isinf(found):
         return
@@ -241,7 +241,7 @@ def test_exact_sums_round_once(values, count):
 def test_budgets_refuse_what_has_no_square():
     """A budget that is too large would follow from an S² that has lost its digits."""
     for clip in (1e-160, 1e149):
-        template = RoundEvent(0, clip, 1.0, 0.0, "channel", 1.0, 1.0, Sampling("all", 1, 1), 1.0)
+        template = RoundEvent(0, clip, 1.0, 0.0, "channel", 1.0, Sampling("all", 1, 1), 1.0, base_station=1.0)
         for name in ("gaussian", "liu2020", "paper", "park2023", "liu2024"):
             with pytest.raises(PrivacyError, match="other units"):
                 ACCOUNTANTS[name].budget(1.0, 1e-5, template, "add-remove", 10)
@@ -250,6 +250,6 @@ def test_budgets_refuse_what_has_no_square():
 
 
 def test_an_unclipped_device_that_nobody_hears_tells_nothing():
-    silent = RoundEvent(0, math.inf, 0.0, 0.0, "none", None, None, Sampling("all", 1, 1), 1.0)
+    silent = RoundEvent(0, math.inf, 0.0, 0.0, "none", None, Sampling("all", 1, 1), 1.0)
     for name in ("gaussian", "sampled", "convergent", "liu2020", "koda2020", "paper"):
         assert make_accountant(name, Ledger((silent,)), "replace").epsilon(1e-5) == 0.0, name

@@ -80,16 +80,29 @@ class Sight:
 
     def of(self, columns: torch.Tensor) -> Sight:
         """The same for some devices, or with devices in another order; −1: one that is silent."""
-        signal = self.signal[..., columns.clamp(min=0)] * (columns >= 0)
+        # The last place is one that is silent, and there may be no other.
+        signal = torch.nn.functional.pad(self.signal, (0, 1))[..., columns]
         return Sight(signal, self.noise, self.own, self.quadrature, self.masks, self.told)
 
     @staticmethod
     def stacked(sights: Sequence[Sight]) -> Sight:
-        """Several rounds of the same devices."""
+        """Several rounds of the same devices; where one has fewer directions, it gets some that no device reaches."""
+        width = max(one.noise.shape[-1] for one in sights)
+        usual = max((float(one.noise.max()) for one in sights if one.noise.numel()), default=0.0)
+        wide = [one._widened(width, usual) for one in sights]
         parts = ("signal", "noise", "own", "quadrature", "masks")
-        made = [torch.stack([getattr(one, name) for one in sights]) for name in parts]
-        told = [one.told for one in sights if one.told is not None]
+        made = [torch.stack([getattr(one, name) for one in wide]) for name in parts]
+        told = [one.told for one in wide if one.told is not None]
         return Sight(made[0], made[1], made[2], made[3], made[4], torch.stack(told) if told else None)
+
+    def _widened(self, width: int, noise: float) -> Sight:
+        """The same with more directions, in which there is nothing but noise."""
+        more, pad = width - self.noise.shape[-1], torch.nn.functional.pad
+        if not more:
+            return self
+        square = [pad(part, (0, more, 0, more)) for part in (self.own, self.quadrature, self.masks)]
+        told = None if self.told is None else pad(self.told, (0, more))
+        return Sight(pad(self.signal, (0, 0, 0, more)), pad(self.noise, (0, more), value=noise), *square, told)
 
 
 @dataclass(frozen=True)
@@ -119,9 +132,8 @@ class BareSight:
 
     def of(self, columns: torch.Tensor) -> BareSight:
         """The same for some devices; −1: one that is silent."""
-        place = columns.clamp(min=0)
-        weights = None if self.weights is None else self.weights[..., place, :]
-        return BareSight(weights, self.spectrum, self.there[..., place] & (columns >= 0))
+        weights = None if self.weights is None else torch.nn.functional.pad(self.weights, (0, 0, 0, 1))[..., columns, :]
+        return BareSight(weights, self.spectrum, torch.nn.functional.pad(self.there, (0, 1))[..., columns])
 
     @staticmethod
     def stacked(sights: Sequence[BareSight]) -> BareSight:
