@@ -40,8 +40,9 @@ LADDER = tuple(0.01 * 4.0**step for step in range(15))
 NEARLY = 1.02
 #: Own noise is taken where all else takes so many times the noise.
 WORTH_OWN_NOISE = 10.0**0.1
-#: Draws of dropouts and of errors of channel knowledge that a plan looks at, and the room that it leaves beyond them.
-FORESEEN, ROOM = 2, 0.05
+#: Draws of dropouts and of errors of channel knowledge that a plan looks at: as many as it takes to have looked at so
+#: many transmissions, at least and at most so many; and the room that it leaves beyond them.
+LOOKED_AT, FEWEST, MOST, ROOM = 20_000, 2, 64, 0.05
 #: Rounding between what is planned and what is booked.
 ROUNDING = 1e-6
 #: How well a level has to be known to be compared with others, and how well the one that is taken.
@@ -126,7 +127,8 @@ class Problem:
     @cached_property
     def worlds(self) -> int:
         """How many draws of what may happen are looked at."""
-        return FORESEEN if self._uncertain else 1
+        enough = math.ceil(LOOKED_AT / max(1, self.planned.size))
+        return min(MOST, max(FEWEST, enough)) if self._uncertain else 1
 
     @property
     def _uncertain(self) -> bool:
