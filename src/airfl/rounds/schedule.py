@@ -169,7 +169,7 @@ class Schedule:
         honest = torch.from_numpy((active >= 0) & ~link.colluding[rows, np.maximum(active, 0)])
         # Without any cover the antennas see ‖h s‖ in white noise, and who sees every device by itself sees all of it.
         seen: dict[Observer, torch.Tensor] = {
-            "base-station": sent.received_norms * (math.sqrt(2.0 / link.credited_power) * honest),
+            "base-station": sent.received_norms * honest * math.sqrt(2.0 / link.credited_power),
             "everything": torch.where(honest, torch.inf, 0.0).double(),
         }
         bare = cover.is_nothing()
