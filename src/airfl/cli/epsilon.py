@@ -31,7 +31,8 @@ def epsilon(
     ] = None,
     neighbours: Annotated[str | None, typer.Option(help="add-remove or replace; default: as the run.")] = None,
     observer: Annotated[
-        str | None, typer.Option(help="model, models or base-station; default: each accountant's own.")
+        str | None,
+        typer.Option(help="model, models, base-station, eavesdropper or everything; default: each accountant's own."),
     ] = None,
     accountant: Annotated[str, typer.Option(help="A name, or all.")] = "all",
     ledger: Annotated[

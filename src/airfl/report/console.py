@@ -36,7 +36,11 @@ def print_demo(demo: Demo) -> None:
     for devices in sorted({row["devices"] for row in rows}):
         own = {row["epsilon"]: row["accuracy_mean"] for row in rows if row["devices"] == devices}
         table.add_row(f"{devices:,}", *(percent(own.get(epsilon)) for epsilon in epsilons))
+    hidden = demo.shielded.summary["schemes"]["airfl-shielded"]["accuracy_mean"]
+    devices = demo.shielded.config.system.num_devices
+    table.add_row(f"{devices:,}, base station too", *(percent(hidden) if e == 1.0 else "" for e in epsilons))
     console.print(table)
+    console.print(f"• {demo.shielded_line}", highlight=False)
     for sentence in headline(demo.many):
         console.print(f"• {sentence}", highlight=False)
     print(f"\nReport: {demo.page.resolve()}")
@@ -47,7 +51,7 @@ def print_result(result: Result, page: Path) -> None:
     console = plain_console()
     config = result.config
     table = Table(title=f"{config.name}: {config.learning.model} on {data_text(config)}", box=box.SIMPLE)
-    table.add_column("scheme", no_wrap=True)
+    table.add_column("scheme")
     observers = observers_shown(result)
     for column in ("accuracy", "noise std", *(f"ε {OBSERVER_SHORT[observer][0]}" for observer in observers)):
         table.add_column(column, justify="right", no_wrap=True)

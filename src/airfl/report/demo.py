@@ -17,11 +17,13 @@ from airfl.report.perk_figure import draw_accuracy_against_epsilon
 from airfl.runs import Progress, Result, run, write_run
 from airfl.runs.manifest import PERK, STORY
 from airfl.schemes import scheme_shown
-from airfl.wording import epsilon_text, percent
+from airfl.wording import epsilon_text, percent, power_text
 
 #: Devices and the images of each: always the same 60,000 in all.
 DEVICES = {50: 1200, 500: 120, 6000: 10}
 EPSILONS = (0.5, 1.0, 4.0)
+#: Of the preset `shielded`: a link with the power to hide. The rest of the fleet's configuration stays.
+SMALL_CELL = ("cell_radius_m", "min_distance_m", "power_w")
 FEW_SCHEMES = ("fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp")
 
 
@@ -32,20 +34,35 @@ class Demo:
     Attributes:
         many: 6,000 devices at ε = 1, beside the same without privacy.
         few: the four schemes with 50 devices at the same ε.
+        shielded: as many devices as ``many`` in a small cell, with ε = 1 against the base station itself.
         rows: accuracy by devices and ε.
         page: the report.
     """
 
     many: Result
     few: Result
+    shielded: Result
     rows: tuple[dict[str, Any], ...]
     page: Path
+
+    @property
+    def shielded_line(self) -> str:
+        """What it costs not to trust the base station."""
+        most = max(row["devices"] for row in self.rows)
+        trusted = next(r["accuracy_mean"] for r in self.rows if (r["devices"], r["epsilon"]) == (most, 1.0))
+        return shielded_sentence(self.shielded, trusted)
 
     @property
     def summary(self) -> dict[str, Any]:
         """For machines; null is ε = ∞."""
         rows = [{**row, "epsilon": row["epsilon"] if math.isfinite(row["epsilon"]) else None} for row in self.rows]
-        return {"rows": rows, "many": self.many.summary, "few": self.few.summary, "report": str(self.page)}
+        return {
+            "rows": rows,
+            "many": self.many.summary,
+            "few": self.few.summary,
+            "shielded": self.shielded.summary,
+            "report": str(self.page),
+        }
 
 
 def run_demo(
@@ -73,6 +90,8 @@ def run_demo(
         return found
 
     many = result(most, {})
+    cell = {f"channel.{key}": getattr(preset("shielded").channel, key) for key in SMALL_CELL}
+    shielded = result(most, {**cell, "scheme.names": ["airfl-shielded"]})
     few = result(least, {"scheme.names": list(FEW_SCHEMES)})
     rows = [_row(most, 1.0, many, "airfl-dp"), _row(most, math.inf, many, "fedavg-clip")]
     rows += [_row(least, 1.0, few, "airfl-dp"), _row(least, math.inf, few, "fedavg-clip")]
@@ -90,9 +109,9 @@ def run_demo(
     with tempfile.TemporaryDirectory() as drawn:
         draw_accuracy_against_epsilon(rows, Path(drawn), "perk", "The same images, the same ε, more devices")
         pictures = {name: (Path(drawn) / Path(name).name).read_bytes() for name in PERK}
-    story = _story(rows, few, pictures[PERK[0]])
+    story = _story(rows, few, shielded, pictures[PERK[0]])
     many = write_run(many, folder, {**pictures, STORY: json.dumps(asdict(story)).encode()})
-    return Demo(many, few, tuple(rows), write_report(many, folder, story))
+    return Demo(many, few, shielded, tuple(rows), write_report(many, folder, story))
 
 
 def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str, Any]:
@@ -100,7 +119,24 @@ def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str,
     return {"devices": devices, "epsilon": epsilon, "accuracy_mean": entry["accuracy_mean"], "trials": entry["trials"]}
 
 
-def _story(rows: list[dict[str, Any]], few: Result, picture: bytes) -> Story:
+def shielded_sentence(shielded: Result, trusted: float) -> str:
+    """One line on what it costs not to trust the base station."""
+    config, entry = shielded.config, shielded.summary["schemes"]["airfl-shielded"]
+    epsilon, record = (
+        entry["epsilon_by_observer"]["base-station"]["gaussian"],
+        shielded.schemes["airfl-shielded"].records,
+    )
+    power = power_text(max(row.max_power_w for row in record))
+    return (
+        f"The base station need not be trusted: the same {config.system.num_devices:,} devices in a cell of "
+        f"{config.channel.cell_radius_m:g} m reach {percent(entry['accuracy_mean'])} with ε = {epsilon_text(epsilon)} "
+        f"against the base station itself ({percent(trusted)} where it is trusted), hidden in noise that the sum does "
+        f"not hear, with at most {power}. This rests on a base station that is curious but honest, and on no more than "
+        f"{config.system.num_antennas} antennas."
+    )
+
+
+def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, picture: bytes) -> Story:
     found = {(row["devices"], row["epsilon"]): row["accuracy_mean"] for row in rows}
     costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in sorted({row["devices"] for row in rows})}
     least, middle, most = costs
@@ -119,6 +155,7 @@ def _story(rows: list[dict[str, Any]], few: Result, picture: bytes) -> Story:
             f"{middle:,} and {costs[most]:.1f} with {most:,}. All have the same images between them.",
             "The noise that hides one device does not depend on how many there are, and the sum of their updates grows "
             "with every one.",
+            shielded_sentence(shielded, found[most, 1.0]),
         ),
         base64.b64encode(picture).decode(),
         "Test accuracy against ε. The points at the right are without noise.",

@@ -104,8 +104,9 @@ class DemoProgress(_Shown):
 
     def of(self, title: str, config: Config) -> DemoLine:
         """Who hears about one run."""
-        private = set(config.scheme.names) & {"airfl-dp"}
-        shown = f"{title}, ε = {config.privacy.epsilon:g}" if private else f"{title}, no noise"
+        names = set(config.scheme.names)
+        shown = f"{title}, ε = {config.privacy.epsilon:g}" if "airfl-dp" in names else f"{title}, no noise"
+        shown = f"{title}, shielded" if "airfl-shielded" in names else shown
         rounds = config.system.rounds * len(config.scheme.names)
         return DemoLine(self._bar, self._bar.add_task(shown, total=rounds, state=""))
 

@@ -89,7 +89,7 @@ def arrange_rounds(
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
         kind = "circular" if scheme.encoder.cover == "circular" else cover_kind(config, _honest(link, active))
-        shields = find_shields(link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
+        shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)

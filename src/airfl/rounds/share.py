@@ -44,9 +44,12 @@ def arrange(
     if scheme.policy.over_air and chosen.selection != "all" and chosen.share == "best":
         few = few_rounds(radio, config)
         steps = None if local_steps is None else [max(local_steps)] * len(few.link.trials)
-        rungs = [config.replace({"scheme.selection_keep": share}) for share in reversed(SHARES)]
+        # A price is looked at when all rounds are known; a share that costs much loses here anyhow.
+        anyhow = {"scheme.cover_price_db": 1000.0}
+        rungs = [config.replace({"scheme.selection_keep": share, **anyhow}) for share in reversed(SHARES)]
         ladder = {rung.num_transmitting: rung for rung in rungs}  # different shares may leave the same number
-        config = _best([ladder[keep] for keep in sorted(ladder, reverse=True)], scheme, few, dim, steps)
+        best = _best([ladder[keep] for keep in sorted(ladder, reverse=True)], scheme, few, dim, steps)
+        config = config.replace({"scheme.selection_keep": best.scheme.selection_keep})
     return arrange_rounds(config, scheme, radio, dim, local_steps)
 
 

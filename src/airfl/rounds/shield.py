@@ -106,6 +106,7 @@ class Problem:
         power: by how much the power limit is raised, to find out how much is missing.
     """
 
+    config: Config
     link: Link
     index: int
     promise: Promise
@@ -118,11 +119,6 @@ class Problem:
     _kept: dict[tuple[int, int], dict[Observer, AnySight]] = field(default_factory=dict, repr=False)
     _followed: dict[Observer, np.ndarray] = field(default_factory=dict, repr=False)
     _starts: dict[tuple[str, Kind], float] = field(default_factory=dict, repr=False)
-
-    @property
-    def config(self) -> Config:
-        """The run."""
-        return self.link.config
 
     @cached_property
     def seeing(self) -> tuple[Observer, ...]:
@@ -204,9 +200,9 @@ class Problem:
         models = squared * (0.5 * self.link.noise_power) + float(cover.own) * self.unknown
         told = self.unit * float((self.gain_bound.square() * (self.sending > 0) / models).sum(dim=1).max())
         for stack in self._stacks.values():
-            for world in stack:
-                seen = world.seen(squared, cover).square().sum(dim=0)
-                told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
+            seen = stack.seen(squared.repeat(self.worlds), cover).square()
+            seen = seen.reshape(self.worlds, len(norms), -1).sum(dim=1)
+            told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
         return told
 
     def noise(self, norms: torch.Tensor, cover: Cover) -> float:
@@ -334,20 +330,19 @@ class Problem:
         return {observer: totals.max(axis=0) for observer, totals in found.items()}
 
     @cached_property
-    def _stacks(self) -> dict[Observer, list[AnySight]]:
-        """For each observer and draw, all rounds with the devices that are followed."""
-        stacks: dict[Observer, list[AnySight]] = {}
+    def _stacks(self) -> dict[Observer, AnySight]:
+        """For each observer all rounds of all draws, one after another, with the devices that are followed."""
+        stacks: dict[Observer, AnySight] = {}
         for observer in self.seeing:
-            chosen = self._followed[observer]
-            stacks[observer] = []
+            rounds = []
             for world in range(self.worlds):
-                rounds = []
                 for t in range(len(self.minimum)):
                     place = np.full(self.config.system.num_devices, -1)
                     who = self._who(world, t)
                     place[who] = np.arange(len(who))
-                    rounds.append(self._sights(world, t)[observer].of(torch.from_numpy(place[chosen])))
-                stacks[observer].append(type(rounds[0]).stacked(rounds))  # type: ignore[arg-type]
+                    columns = torch.from_numpy(place[self._followed[observer]])
+                    rounds.append(self._sights(world, t)[observer].of(columns))
+            stacks[observer] = type(rounds[0]).stacked(rounds)  # type: ignore[arg-type]
         return stacks
 
     def _who(self, world: int, t: int) -> np.ndarray:
@@ -387,6 +382,7 @@ class Problem:
 
 
 def find_shields(
+    config: Config,
     link: Link,
     promise: Promise,
     kind: Kind,
@@ -404,10 +400,10 @@ def find_shields(
     def find(index: int) -> Shield:
         heard = torch.from_numpy((planned[index] >= 0).any(axis=1))
         rows = minimum[index], gain_bound[index] * heard, planned[index], combiner[index]
-        problem = Problem(link, index, promise, *rows, dim)
+        problem = Problem(config, link, index, promise, *rows, dim)
         problem.follow(["none" if kind == "circular" else kind])
         shield = _checked(problem, lambda p: _least(p, kind))
-        if kind in ("quadrature", "masks") and not shield.price_db <= link.config.scheme.cover_price_db:
+        if kind in ("quadrature", "masks") and not shield.price_db <= config.scheme.cover_price_db:
             raise InputError(_missing(problem, kind, shield))
         return shield
 
