@@ -43,24 +43,6 @@ COVERS = [
 ]
 
 
-@pytest.fixture
-def shielded(tiny):
-    """Twelve devices in a small cell with much power, three antennas."""
-    return tiny.replace(
-        {
-            "system.participation": 1.0,
-            "system.num_antennas": 3,
-            "channel.power_w": 0.2,
-            "channel.cell_radius_m": 200.0,
-            "channel.min_distance_m": 10.0,
-            "privacy.epsilon": 4.0,
-            "privacy.neighbours": "add-remove",
-            "scheme.names": ["airfl-shielded"],
-            "scheme.combiner": "auto",
-        }
-    )
-
-
 def draw(rng, *shape):
     return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
 

@@ -225,10 +225,11 @@ class Schedule:
 
         same = link is None
         drawn = None if link is None else trimmed(link.active(range(self.active.shape[1])))
+        left = drawn if link is None or drawn is None else link.sending(drawn)
         return replace(
             self,
             link=self.link if link is None else link,
-            active=np.repeat(self.active, copies, axis=0) if drawn is None else drawn,
+            active=np.repeat(self.active, copies, axis=0) if left is None else left,
             minimum=stretch(self.minimum),
             norm=stretch(self.norm),
             gain_bound=stretch(self.gain_bound),

@@ -43,7 +43,7 @@ NEARLY = 1.02
 WORTH_OWN_NOISE = 10.0**0.1
 #: Draws of dropouts and of errors of channel knowledge that a plan looks at, for many devices and at most, and the room
 #: that it leaves beyond them. With few devices one draw is not like another: so many are looked at altogether.
-FORESEEN, MOST_FORESEEN, LOOKED_AT, ROOM = 2, 16, 1000, 0.05
+FORESEEN, MOST_FORESEEN, LOOKED_AT, ROOM = 2, 8, 1000, 0.05
 #: Rounding between what is planned and what is booked.
 ROUNDING = 1e-6
 #: How well a level has to be known to be compared with others, and how well the one that is taken.
