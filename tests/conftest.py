@@ -44,6 +44,24 @@ def tiny() -> airfl.Config:
 
 
 @pytest.fixture
+def shielded(tiny) -> airfl.Config:
+    """Twelve devices in a small cell with much power, three antennas."""
+    return tiny.replace(
+        {
+            "system.participation": 1.0,
+            "system.num_antennas": 3,
+            "channel.power_w": 0.2,
+            "channel.cell_radius_m": 200.0,
+            "channel.min_distance_m": 10.0,
+            "privacy.epsilon": 4.0,
+            "privacy.neighbours": "add-remove",
+            "scheme.names": ["airfl-shielded"],
+            "scheme.combiner": "auto",
+        }
+    )
+
+
+@pytest.fixture
 def call(monkeypatch, capsys, tmp_path):
     """Run the command line in this process; returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)

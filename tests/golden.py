@@ -41,6 +41,17 @@ LINEAR = {**SMALL, "learning.model": "softmax", "system.participation": 0.6, "pr
 DOMAIN = {"learning.domain_diameter": 5.0, "privacy.smoothness": 0.5, "learning.learning_rate": 0.01}
 ONLINE = {"scheme.names": ["airfl-dp-online"], "system.rounds": 6, "channel.power_w": 2e-8}
 LEFT_OUT = {"learning.samples_per_device": None}
+#: A private cell with power for cover: ten devices, three antennas.
+SHIELDED = {
+    "scheme.names": ["airfl-dp", "airfl-shielded"],
+    "scheme.combiner": "auto",
+    "system.participation": 1.0,
+    "system.num_antennas": 3,
+    "channel.power_w": 0.2,
+    "channel.cell_radius_m": 200.0,
+    "channel.min_distance_m": 10.0,
+}
+MASKS = {"scheme.cover": "masks", "scheme.mask_degree": 4}
 
 #: Kinds of parts, as changes of `paper` with softmax regression.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -78,6 +89,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
         f"combiner-{name}": {"scheme.combiner": name, "scheme.names": ["airfl-mimo", "airfl-dp"]}
         for name in ("auto", "zero-forcing", "sdr", "mrc")
     },
+    "shielded-quadrature": {**SHIELDED, "scheme.cover": "quadrature"},
+    "shielded-masks": {**SHIELDED, **MASKS, "system.num_antennas": 12},
+    "shielded-signal": {**SHIELDED, **MASKS, "scheme.uplink": "signal"},
+    "shielded-none": {**SHIELDED, "scheme.cover": "none", "privacy.credited_noise": "receiver"},
+    "shielded-csi-error": {**SHIELDED, "channel.csi_error": 1e-4, "scheme.uplink": "signal"},
+    "dropout": {"system.dropout": 0.2},
+    "shielded-dropout": {**SHIELDED, **MASKS, "system.dropout": 0.1, "scheme.uplink": "signal"},
+    "colluding": {**SHIELDED, "privacy.colluding": 0.2, "scheme.names": ["airfl-an", "airfl-shielded"]},
+    "eavesdropper": {
+        **SHIELDED,
+        "privacy.observer": "eavesdropper",
+        "eavesdropper.position": [30.0, 40.0],
+        "eavesdropper.noise_density_dbm_hz": -174.0,
+        "eavesdropper.antennas": 2,
+    },
+    "everything": {**SHIELDED, "privacy.observer": "everything"},
 }
 
 

@@ -5,6 +5,7 @@ import math
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from airfl.privacy import (
     release,
     what_if_ledger,
 )
+from airfl.privacy.rows import checksum, row_of
 
 positive = st.floats(1e-12, 1e12)
 events = st.builds(
@@ -31,25 +33,35 @@ events = st.builds(
     noise_var=positive | st.just(0.0),
     noise_source=st.sampled_from(["none", "channel", "artificial"]),
     noise_power=positive | st.none(),
-    received_norm=positive | st.none(),
     sampling=st.builds(Sampling, st.sampled_from(["all", "poisson", "without-replacement"]), st.just(7), st.just(3)),
     update_factor=positive,
     domain=st.none() | st.builds(Domain, positive, positive | st.none(), positive, st.integers(1, 9), positive),
-    device_norms=st.none(),
     hides_participation=st.booleans(),
     gradient_var=st.none() | positive,
+    base_station=positive | st.none() | st.just(0.0),
+    eavesdropper=positive | st.none(),
+    everything=positive | st.none(),
 )
+
+
+def seen_in(event, observers=("base-station", "eavesdropper", "everything")):
+    """What a round with seven devices may have shown of each: one is silent, one is seen best."""
+    largest = {name: event.visibility(name) for name in observers}
+    return {n: np.array([0.0, top, *[0.5 * top] * 5]) for n, top in largest.items() if top is not None}
 
 
 @given(st.lists(events, max_size=5))
 def test_json_round_trip(items):
     ledger = Ledger()
     for t, event in enumerate(items):
-        fields = {**event.__dict__, "round": t}
-        if event.received_norm is not None and t % 2:
-            fields["device_norms"] = (0.0, event.received_norm, *[0.5 * event.received_norm] * 5)
-        ledger = ledger.append(RoundEvent(**fields))
-    assert Ledger.from_json(ledger.to_json()) == ledger
+        event = replace(event, round=t)
+        ledger = ledger.append(event, seen_in(event))
+    again = Ledger.from_json(ledger.to_json())
+    assert again == ledger
+    assert again.devices.keys() == ledger.devices.keys()
+    for observer in ledger.devices:  # kept as long as every round has it
+        assert all(event.visibility(observer) is not None for event in items)
+        assert again.devices[observer].tobytes() == ledger.devices[observer].tobytes()
     json.loads(ledger.to_json(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
 
@@ -80,9 +92,11 @@ def test_edited_ledgers_are_refused():
         (edited(noise_var=2.0), "checksum"),
         (edited(hides_participation="yes"), "true or false"),
         (edited(noise_source="hope"), "noise_source"),
-        (edited(device_norms=[-1.0]), "device_norms"),
-        (edited(device_norms=[]), "device_norms"),
-        (edited(device_norms=[0.0], received_norm=2.0, noise_power=1.0), "device_norms"),
+        (edited(device_norms=[1.0]), "not valid"),
+        (edited(base_station=-1.0), "base_station"),
+        (edited(everything="all"), "everything"),
+        (json.dumps({**good, "devices": []}), "must be an object"),
+        (json.dumps({**good, "devices": {"base-station": [1.0]}}), "checksum"),
         (edited(clip_norm=math.inf), "not a number"),
         (edited(noise_var=10**400), "noise_var"),
         (edited(update_factor=0), "update_factor"),
@@ -99,6 +113,61 @@ def test_edited_ledgers_are_refused():
     ):
         with pytest.raises(PrivacyError, match=message):
             Ledger.from_json(text)
+
+
+def test_sums_per_device_that_no_rounds_can_have_are_refused():
+    four = Sampling("all", 4, 4)
+    rows = [replace(event, base_station=2.0, sampling=four) for event in what_if_ledger(1.0, 1.0, 3).events]
+    ledger = Ledger()
+    for event in rows:
+        ledger = ledger.append(event, {"base-station": np.array([2.0, 1.0, 0.0, 0.5])})
+    assert ledger.devices["base-station"].tolist() == [12.0, 3.0, 0.0, 0.75]
+    assert Ledger.kept(ledger.events, ledger.devices) == ledger
+    good = ledger.to_mapping()
+
+    def forged(**devices):
+        data = {**good, "devices": {name.replace("_", "-"): values for name, values in devices.items()}}
+        return {**data, "sha256": checksum([data["events"], data["devices"]])}
+
+    assert Ledger.from_mapping(forged(**{"base-station": [12.0, 3.0, 0.0, 0.75]})) == ledger
+    for values in ([12.1, 0.0, 0.0, 0.0], [3.9, 3.9, 3.9, 0.0], [4.0, 4.0, 3.9, 0.0], [12.0, -1.0, 0.0, 0.0], [12.0]):
+        with pytest.raises(PrivacyError, match=r"devices|not negative"):
+            Ledger.from_mapping(forged(base_station=values))
+    for other in ({"everything": [1.0] * 4}, {"models": [12.0, 0.0, 0.0, 0.0]}):
+        with pytest.raises(PrivacyError, match=r"devices|sees signals"):
+            Ledger.from_mapping(forged(**other))
+    for seen in ([2.0, 1.0, 0.0], [1.0] * 4, [3.0, 0.0, 0.0, 0.0], [2.0, -1.0, 0.0, 0.0], [2.0, math.nan, 0.0, 0.0]):
+        with pytest.raises(PrivacyError, match="one entry per device"):
+            Ledger().append(rows[0], {"base-station": np.array(seen)})
+    with pytest.raises(PrivacyError, match="sees signals"):
+        Ledger().append(rows[0], {"models": np.array([2.0, 1.0, 0.0, 0.5])})
+
+
+def test_ledgers_of_before_are_read():
+    """Version 2 kept √(σ² pᴴ C⁻¹ p) of the loudest device and of each: μ = √2·c·‖p‖/σ."""
+    event = row_of(replace(what_if_ledger(0.7, 4.0, 1).events[0], sampling=Sampling("all", 3, 3)))
+    for name in ("base_station", "eavesdropper", "everything"):
+        del event[name]
+    norms = [(0.3, 0.2, 0.0), (0.1, 0.5, 0.4)]
+    rows = [
+        {**event, "round": t, "noise_power": 0.5, "received_norm": max(own), "device_norms": list(own)}
+        for t, own in enumerate(norms)
+    ]
+    old = {"version": 2, "sha256": checksum(rows), "events": rows}
+    ledger = Ledger.from_mapping(old)
+    mu = make_accountant("gaussian", ledger, "add-remove", "base-station").mu
+    assert mu == pytest.approx(math.sqrt(2 / 0.5) * 0.7 * math.sqrt(0.2**2 + 0.5**2))
+    assert make_accountant("gaussian", ledger, "add-remove").mu == pytest.approx(math.sqrt(2 * 0.49 / 4.0))
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    without = [{**row, "device_norms": None} for row in rows]
+    coarse = Ledger.from_mapping({"version": 2, "sha256": checksum(without), "events": without})
+    mu = make_accountant("gaussian", coarse, "add-remove", "base-station").mu
+    assert mu == pytest.approx(math.sqrt(2 / 0.5) * 0.7 * math.sqrt(0.3**2 + 0.5**2))
+    with pytest.raises(PrivacyError, match="checksum"):
+        Ledger.from_mapping({**old, "sha256": "0"})
+    wrong = [{**rows[0], "received_norm": 0.4}]
+    with pytest.raises(PrivacyError, match="received_norm"):
+        Ledger.from_mapping({"version": 2, "sha256": checksum(wrong), "events": wrong})
 
 
 def test_release_refuses_what_exceeds_the_budget():
@@ -141,16 +210,14 @@ def test_repeated_rounds_are_those_of_a_long_ledger():
 @given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=20), st.sampled_from(["add-remove", "replace"]))
 def test_asking_after_every_round_gives_the_bits_of_asking_once(variances, neighbours):
     """Sums go on from where they were; they are rounded once, in whatever portions they are added up."""
-    norms = [(v**0.25, 1.0, 0.0) for v in variances]
-    rows = [
-        RoundEvent(t, 0.7, 1.1, v, "channel", 0.3, max(heard), Sampling("all", 3, 3), 0.1, device_norms=heard,
-                   gradient_var=0.2)
-        for t, (v, heard) in enumerate(zip(variances, norms, strict=True))
-    ]  # fmt: skip
     book = Ledger()
-    for event in rows:
-        book = book.append(event)
+    for t, v in enumerate(variances):
+        seen = np.array([v**0.25, 1.0, 0.0])
+        event = RoundEvent(t, 0.7, 1.1, v, "channel", 0.3, Sampling("all", 3, 3), 0.1, gradient_var=0.2)
+        event = replace(event, base_station=seen.max(), eavesdropper=seen.max(), everything=2 * seen.max())
+        book = book.append(event, {"base-station": seen, "everything": 2 * seen})
         for name, kind in ACCOUNTANTS.items():
             for observer in kind.observers:
                 grown = make_accountant(name, book, neighbours, observer).epsilon(1e-5)
-                assert grown == make_accountant(name, Ledger(tuple(book.events)), neighbours, observer).epsilon(1e-5)
+                spelled = Ledger(tuple(book.events), dict(book.devices))
+                assert grown == make_accountant(name, spelled, neighbours, observer).epsilon(1e-5)

@@ -57,7 +57,8 @@ def test_files_of_a_run(result, tmp_path):
     assert {"accuracy_mean", "accuracy_std", "epsilon", "epsilon_by_observer", "noise_var_mean", "seconds"} <= set(
         entry
     )
-    assert set(entry["epsilon_by_observer"]) == {"model", "models", "base-station"}
+    assert set(entry["epsilon_by_observer"]) == {"model", "models", "base-station", "everything"}
+    assert entry["epsilon_by_observer"]["everything"] == dict.fromkeys(entry["epsilon_by_observer"]["everything"])
     assert summary["schemes"]["fedavg"]["epsilon"] == dict.fromkeys(set(ACCOUNTANTS) - {"liu2024"})
     assert airfl.read(str(tmp_path / "config.toml")) == result.config
 

@@ -119,7 +119,10 @@ def test_no_choice_exceeds_the_budget(crowd, scheme, decibel):
     everyone = airfl.run(config.replace({"scheme.selection": "all"})).schemes[scheme]
     mine, theirs = (max(record.epsilon for record in run.final()) for run in (done, everyone))
     assert mine <= 2.0 * (1 + 1e-9)
-    if theirs == pytest.approx(2.0, rel=1e-6):  # less noise of the link leaves no more of the budget
+    # Less noise of the link leaves no more of the budget. At the antennas directions count too: there the link of those
+    # who are left may be enough.
+    enough = scheme == "airfl-an" and all(e.noise_source == "channel" for book in done.ledgers for e in book.events)
+    if theirs == pytest.approx(2.0, rel=1e-6) and not enough:
         assert mine == pytest.approx(2.0, rel=1e-6)
 
 

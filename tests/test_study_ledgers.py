@@ -34,19 +34,27 @@ def erred(tmp_path_factory):
     return out
 
 
-def event(number, noise_var=2.0, norms=(0.5, 1.0, 0.0), **more):
+def event(number, noise_var=2.0, **more):
     sampling = Sampling("without-replacement", 3, 2)
     fields = {"round": number, "clip_norm": 1.0, "gain_bound": 1.0, "noise_var": noise_var, "noise_source": "channel"}
-    fields |= {"noise_power": 0.1, "received_norm": max(norms), "sampling": sampling, "update_factor": 0.1}
-    return RoundEvent(**{**fields, "device_norms": norms, **more})
+    fields |= {"noise_power": 0.1, "sampling": sampling, "update_factor": 0.1, "base_station": 1.0}
+    return RoundEvent(**{**fields, **more})
+
+
+def booked(*events):
+    """A ledger with sums per device: the first is seen half as well as the second, the third not at all."""
+    ledger = Ledger()
+    for one in events:
+        ledger = ledger.append(one, {"base-station": np.array([0.5, 1.0, 0.0]) * one.base_station})
+    return ledger
 
 
 def test_ledgers_come_back_as_they_were_and_what_comes_twice_is_kept_once():
-    even, gaps = Ledger([event(t) for t in range(40)]), Ledger([event(1), event(3), event(4, 0.1 + 0.2), event(5)])
-    bare = event(
-        0, clip_norm=float("inf"), noise_power=None, received_norm=None, device_norms=None, gradient_var=1e-300
-    )
-    ledgers = {(0, "a", 0): even, (0, "a", 1): Ledger(even.events), (7, "b:c", 0): gaps, (7, "b:c", 2): Ledger([bare])}
+    even = booked(*(event(t) for t in range(40)))
+    gaps = booked(event(1), event(3), event(4, 0.1 + 0.2, base_station=1 / 3), event(5))
+    bare = event(0, clip_norm=float("inf"), noise_power=None, base_station=None, gradient_var=1e-300)
+    ledgers = {(0, "a", 0): even, (0, "a", 1): booked(*even.events), (7, "b:c", 0): gaps, (7, "b:c", 2): Ledger([bare])}
+    ledgers[7, "b:c", 3] = Ledger(gaps.events)  # the same rounds without sums are another ledger
     ledgers[8, "a", 0] = Ledger()
     data = pack(ledgers)
     assert unpack(data) == ledgers

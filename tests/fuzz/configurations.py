@@ -17,7 +17,10 @@ from tests.fuzz.tally import Outcome, Tally
 from tests.golden import LINEAR, VARIANTS
 
 #: Sizes are a few, or more than any machine has: what lies between would only take long.
-SIZES = {"trials", "num_devices", "num_antennas", "rounds", "samples_per_device", "local_epochs", "local_steps"}
+SIZES = {
+    *("trials", "num_devices", "num_antennas", "rounds", "samples_per_device", "local_epochs", "local_steps"),
+    *("antennas", "mask_degree"),
+}
 FEW, FAR = (1, 2, 3, 7), (10**9, 10**12, 10**18, 2**63 - 1, 2**63)
 ODD: tuple[Any, ...] = (
     0,
@@ -71,6 +74,8 @@ def _odd(draw: random.Random) -> dict[str, Any]:
     if draw.random() < 0.5:
         base = base.replace({**VARIANTS[draw.choice(list(VARIANTS))], "learning.model": "softmax"})
     values = base.to_mapping()
+    if draw.random() < 0.2:
+        values["eavesdropper"] = {"distance_m": draw.choice([1e-3, 1.0, 50.0, 1e6])}
     for _ in range(draw.choice([1, 1, 2, 3, 5])):
         section = draw.choice([name for name, kind in _sections().items() if kind is not None])
         key = draw.choice(
@@ -79,18 +84,23 @@ def _odd(draw: random.Random) -> dict[str, Any]:
             else list(_sections()[section].model_fields)
         )
         value = _value(draw, section, key)
-        if value is None:
+        if value is not None:
+            values.setdefault(section, {})[key] = value
+        elif section in values:
             values[section].pop(key, None)
-        else:
-            values[section][key] = value
     if draw.random() < 0.05:
         values[draw.choice(["name", "system", "learning", "extra"])] = draw.choice(ODD)
     return values
 
 
 def _sections() -> dict[str, type[Section]]:
-    found = {name: field.annotation for name, field in Config.model_fields.items()}
-    return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Section)}
+    found = {name: (field.annotation, *get_args(field.annotation)) for name, field in Config.model_fields.items()}
+    return {
+        name: kind
+        for name, kinds in found.items()
+        for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, Section)
+    }
 
 
 def _value(draw: random.Random, section: str, key: str) -> Any:

@@ -169,7 +169,7 @@ class Schedule:
         honest = torch.from_numpy((active >= 0) & ~link.colluding[rows, np.maximum(active, 0)])
         # Without any cover the antennas see ‖h s‖ in white noise, and who sees every device by itself sees all of it.
         seen: dict[Observer, torch.Tensor] = {
-            "base-station": sent.received_norms * (math.sqrt(2.0 / link.credited_power) * honest),
+            "base-station": sent.received_norms * honest * math.sqrt(2.0 / link.credited_power),
             "everything": torch.where(honest, torch.inf, 0.0).double(),
         }
         bare = cover.is_nothing()
@@ -225,10 +225,11 @@ class Schedule:
 
         same = link is None
         drawn = None if link is None else trimmed(link.active(range(self.active.shape[1])))
+        left = drawn if link is None or drawn is None else link.sending(drawn)
         return replace(
             self,
             link=self.link if link is None else link,
-            active=np.repeat(self.active, copies, axis=0) if drawn is None else drawn,
+            active=np.repeat(self.active, copies, axis=0) if left is None else left,
             minimum=stretch(self.minimum),
             norm=stretch(self.norm),
             gain_bound=stretch(self.gain_bound),

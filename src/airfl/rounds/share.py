@@ -69,7 +69,7 @@ def error_of_mean(schedule: Schedule, period: int) -> float:
     """E(k) of a schedule that repeats its first ``period`` rounds; see the module's first lines."""
     system, keep, length = schedule.link.config.system, schedule.normaliser, schedule.promise.template.clip_norm
     noise = schedule.dim * float(schedule.noise_var.mean()) / keep**2
-    heard = schedule.active[:, :period]
+    heard = schedule.planned[:, :period]
     again = persistence(heard, schedule.link.active(range(heard.shape[1])))
     rounds = 1.0 + (system.rounds - 1) * system.num_active / system.num_devices * again
     return noise + length**2 * (1.0 / keep - 1.0 / system.num_active) * rounds

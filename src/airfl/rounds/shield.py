@@ -28,9 +28,10 @@ from airfl.parallel import one_per_thread
 from airfl.privacy import Observer, gaussian_mu, reach, smallest
 from airfl.privacy.events import SEEING
 from airfl.randomness import complex_normal, stream
-from airfl.rounds.observed import AnySight, graph, observed
+from airfl.rounds.observed import AnySight, graph, leak_of, observed
 from airfl.rounds.promise import Promise
-from airfl.transceiver import Cover, Design, Sight, mask_degree
+from airfl.transceiver import Cover, Design, mask_degree
+from airfl.transceiver.design import received_gains
 
 Kind = Literal["quadrature", "masks", "none", "circular"]
 
@@ -99,7 +100,7 @@ class Problem:
 
     Attributes:
         minimum: π_t, [T].
-        gain_bound: G_t, [T].
+        gain_bound: G_t, [T]; 0 where nobody is to send.
         planned: who is to send, [T, K]; −1 where fewer are.
         combiner: directions w_t of norm 1, [T, m].
         power: by how much the power limit is raised, to find out how much is missing.
@@ -157,12 +158,21 @@ class Problem:
         return torch.from_numpy((self.planned >= 0).sum(axis=1)).double()
 
     @cached_property
+    def sending(self) -> torch.Tensor:
+        """In each draw, how many send, [worlds, T]."""
+        return self._counted(len)
+
+    @cached_property
     def unknown(self) -> torch.Tensor:
-        """Whose own noise someone who sees models does not know, on average over dropouts, [T]."""
-        honest = (self.planned >= 0) & ~self.link.colluding[self.index][np.maximum(self.planned, 0)]
-        count = torch.from_numpy(honest.sum(axis=1)).double()
-        lone = torch.where(self.senders > 1, self.senders - 1, self.senders)
-        return torch.minimum(count, lone) * (1.0 - self.config.system.dropout)
+        """In each draw, how many send whose own noise someone who sees models does not know, [worlds, T]."""
+        honest = ~self.link.colluding[self.index]
+        lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
+        return torch.minimum(self._counted(lambda who: int(honest[who].sum())), lone)
+
+    def _counted(self, count: Callable[[np.ndarray], int]) -> torch.Tensor:
+        rounds = range(len(self.minimum))
+        found = [[count(self._who(world, t)) for t in rounds] for world in range(self.worlds)]
+        return torch.tensor(found, dtype=torch.float64)
 
     @cached_property
     def degrees(self) -> torch.Tensor:
@@ -188,11 +198,11 @@ class Problem:
         """μ² of whoever is told most, of those who are kept to the budget, followed devices only."""
         squared = norms.square()
         models = squared * (0.5 * self.link.noise_power) + float(cover.own) * self.unknown
-        told = self.unit * float((self.gain_bound.square() / models).sum())
+        told = self.unit * float((self.gain_bound.square() * (self.sending > 0) / models).sum(dim=1).max())
         for stack in self._stacks.values():
-            for world in stack:
-                seen = world.seen(squared, cover).square().sum(dim=0)
-                told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
+            seen = stack.seen(squared.repeat(self.worlds), cover).square()
+            seen = seen.reshape(self.worlds, len(norms), -1).sum(dim=1)
+            told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
         return told
 
     def noise(self, norms: torch.Tensor, cover: Cover) -> float:
@@ -251,7 +261,7 @@ class Problem:
 
     def follow(self, kinds: Sequence[Kind]) -> None:
         """Find the devices that stand out at some level of cover."""
-        norms = torch.maximum(self.least_norms(Cover.of()), self._floor_of_models * self.gain_bound)
+        norms = self._at(self._floor_of_models, Cover.of())
         covers = [Cover.of(own=1e-9 * self.clip_norm**2)]
         covers += [self.cover(kind, level, 1e-9 * self.clip_norm**2) for kind in kinds for level in (0.1, 10.0, 1e4)]
         for cover in covers:
@@ -269,7 +279,8 @@ class Problem:
         return self._floor_of_models
 
     def _at(self, floor: float, cover: Cover) -> torch.Tensor:
-        return torch.maximum(self.least_norms(cover), floor * self.gain_bound)
+        # Least Σ q² for a given Σ G²/q², as in ``transceiver.allocation``.
+        return torch.maximum(self.least_norms(cover), floor * self.gain_bound.sqrt())
 
     def _models(self, norms: torch.Tensor) -> float:
         return self.unit * float((self.gain_bound.square() / (norms.square() * (0.5 * self.link.noise_power))).sum())
@@ -288,10 +299,23 @@ class Problem:
         return Shield(cover, norms, noise, self.trusted, used)
 
     def _leak(self, cover: Cover) -> float:
-        if self.config.channel.csi_error == 0.0:
+        """Variance of what reaches the sum of quadrature noise and masks, on average over rounds and draws."""
+        if self.config.channel.csi_error == 0.0 or cover.is_nothing():
             return 0.0
-        sights = [world for stack in self._stacks.values() for world in stack if isinstance(world, Sight)]
-        return max((float(sight.leak(cover).mean()) for sight in sights), default=0.0)
+        quadrature, masks = self._leaks
+        return float(cover.quadrature) * quadrature + float(cover.masks) * masks
+
+    @cached_property
+    def _leaks(self) -> tuple[float, float]:
+        """The same for variances of 1."""
+        found = []
+        for world in range(self.worlds):
+            for t in range(len(self.minimum)):
+                _, known, true, edges = self._drawn(world, t)
+                gains = received_gains(self.combiner[t], true) / received_gains(self.combiner[t], known)
+                found.append([leak_of(gains, edges, one) for one in (Cover.of(quadrature=1.0), Cover.of(masks=1.0))])
+        quadrature, masks = np.mean(found, axis=0).tolist()
+        return quadrature, masks
 
     def _totals(self, norms: torch.Tensor, cover: Cover) -> dict[Observer, np.ndarray]:
         """Σ_t r_it² of every device, the largest over what may happen, [n] for each observer."""
@@ -306,20 +330,19 @@ class Problem:
         return {observer: totals.max(axis=0) for observer, totals in found.items()}
 
     @cached_property
-    def _stacks(self) -> dict[Observer, list[AnySight]]:
-        """For each observer and draw, all rounds with the devices that are followed."""
-        stacks: dict[Observer, list[AnySight]] = {}
+    def _stacks(self) -> dict[Observer, AnySight]:
+        """For each observer all rounds of all draws, one after another, with the devices that are followed."""
+        stacks: dict[Observer, AnySight] = {}
         for observer in self.seeing:
-            chosen = self._followed[observer]
-            stacks[observer] = []
+            rounds = []
             for world in range(self.worlds):
-                rounds = []
                 for t in range(len(self.minimum)):
                     place = np.full(self.config.system.num_devices, -1)
                     who = self._who(world, t)
                     place[who] = np.arange(len(who))
-                    rounds.append(self._sights(world, t)[observer].of(torch.from_numpy(place[chosen])))
-                stacks[observer].append(type(rounds[0]).stacked(rounds))  # type: ignore[arg-type]
+                    columns = torch.from_numpy(place[self._followed[observer]])
+                    rounds.append(self._sights(world, t)[observer].of(columns))
+            stacks[observer] = type(rounds[0]).stacked(rounds)  # type: ignore[arg-type]
         return stacks
 
     def _who(self, world: int, t: int) -> np.ndarray:
@@ -337,6 +360,16 @@ class Problem:
         key = world, t
         if key in self._kept:
             return self._kept[key]
+        who, known, true, edges = self._drawn(world, t)
+        heard = who, self.combiner[t], known, true, edges
+        sights = observed(self.link, self.index, t, *heard, self.seeing, compact=True)
+        size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
+        if size <= HELD:
+            self._kept[key] = sights
+        return sights
+
+    def _drawn(self, world: int, t: int) -> tuple[np.ndarray, torch.Tensor, torch.Tensor, np.ndarray]:
+        """Who sends in a round, their channels as they are known and as they are, and who shares masks."""
         who = self._who(world, t)
         planned = self.planned[t][self.planned[t] >= 0]
         known = torch.from_numpy(self.link.known(self.index, t)[who])
@@ -345,13 +378,7 @@ class Problem:
             error = torch.from_numpy(complex_normal(self._foresight(world, t, 1), tuple(known.shape)))
             spread = torch.from_numpy(self.link.law.amplitude[self.index][who]) * math.sqrt(tau)
             true = known + spread.unsqueeze(-1) * error
-        edges = graph(self.link, self.index, t, planned, who)
-        heard = who, self.combiner[t], known, true, edges
-        sights = observed(self.link, self.index, t, *heard, self.seeing, compact=True)
-        size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
-        if size <= HELD:
-            self._kept[key] = sights
-        return sights
+        return who, known, true, graph(self.link, self.index, t, planned, who)
 
 
 def find_shields(
@@ -371,7 +398,8 @@ def find_shields(
     combiner = design.combiner / design.norm.unsqueeze(-1)
 
     def find(index: int) -> Shield:
-        rows = minimum[index], gain_bound[index], planned[index], combiner[index]
+        heard = torch.from_numpy((planned[index] >= 0).any(axis=1))
+        rows = minimum[index], gain_bound[index] * heard, planned[index], combiner[index]
         problem = Problem(config, link, index, promise, *rows, dim)
         problem.follow(["none" if kind == "circular" else kind])
         shield = _checked(problem, lambda p: _least(p, kind))
@@ -466,9 +494,16 @@ def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
     while high - low > 0.5:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if price(middle) > limit else (low, middle)
-    needed = config.channel.power_w * 10.0 ** (high / 10.0)
+    needed = _up(config.channel.power_w * 10.0 ** (high / 10.0))
+    missing = math.ceil(10.0 * math.log10(needed / config.channel.power_w))
     return (
-        f"the power does not reach to hide the devices: {high:.0f} dB are missing, and with "
+        f"the power does not reach to hide the devices: {missing} dB are missing, and with "
         f"{config.channel.power_w:.3g} W it would take {noise}; give `channel.power_w` = {needed:.2g}, "
         f'or set `scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
     )
+
+
+def _up(value: float) -> float:
+    """The next number with two digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit * (1.0 - 1e-9)) * unit

@@ -54,20 +54,14 @@ class Sight:
             root, failed = torch.linalg.cholesky_ex(covered)
             if not bool(failed.any()):
                 white: torch.Tensor = torch.linalg.solve_triangular(root, self.signal, upper=False)
-                return white.square().sum(dim=-2).sqrt()
+                least = squared_norm * self.noise.amin(dim=-1) if self.noise.numel() else squared_norm
+                return (white.square().sum(dim=-2) * _rounded_up(covered, least)).sqrt()
         return _by_eigenvalues(covered, self.signal)
 
     def covariance(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
         """q²N + a²A + e²E + b²B, [..., R, R]."""
         covered = self._hidden(cover) + cover.own * self.own
         return covered + torch.diag_embed(squared_norm.unsqueeze(-1) * self.noise)
-
-    def leak(self, cover: Cover) -> torch.Tensor:
-        """Variance of what reaches the sum of quadrature noise and masks, [...]; ``told`` is the combiner there."""
-        if self.told is None:
-            return torch.zeros(self.noise.shape[:-1], dtype=torch.float64)
-        hidden = cover.quadrature * self.quadrature + cover.masks * self.masks
-        return torch.einsum("...i,...ij,...j->...", self.told, hidden, self.told)
 
     def _hidden(self, cover: Cover) -> torch.Tensor:
         hidden = cover.quadrature * self.quadrature + cover.masks * self.masks
@@ -102,7 +96,8 @@ class Sight:
             return self
         square = [pad(part, (0, more, 0, more)) for part in (self.own, self.quadrature, self.masks)]
         told = None if self.told is None else pad(self.told, (0, more))
-        return Sight(pad(self.signal, (0, 0, 0, more)), pad(self.noise, (0, more), value=noise), *square, told)
+        wide = pad(self.signal, (0, 0, 0, more)), pad(self.noise, (0, more), value=noise)
+        return Sight(*wide, square[0], square[1], square[2], told)
 
 
 @dataclass(frozen=True)
@@ -245,5 +240,12 @@ def _by_eigenvalues(covered: torch.Tensor, signal: torch.Tensor) -> torch.Tensor
     parts = (vectors.mT @ signal).square()
     covers = spectrum > NOTHING * spectrum[..., -1:].clamp(min=1e-300)
     squared = (parts * torch.where(covers, 1.0 / spectrum, 0.0).unsqueeze(-1)).sum(dim=-2)
+    squared = squared * _rounded_up(covered, torch.where(covers, spectrum, torch.inf).amin(dim=-1))
     bare = (parts * ~covers.unsqueeze(-1)).sum(dim=-2) > NOTHING * parts.sum(dim=-2)
     return torch.where(bare, torch.inf, squared.sqrt())
+
+
+def _rounded_up(covered: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+    """1 + R·2⁻⁵²·tr Σ/λ, [..., 1]: rounding of Σ, whose least eigenvalue is λ or more, moves p̃ᵀ Σ⁻¹ p̃ by no more."""
+    size = covered.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    return 1.0 + (covered.shape[-1] * 2.0**-52 * size / least).unsqueeze(-1)
