@@ -226,7 +226,7 @@ class Schedule:
         return replace(
             self,
             link=self.link if link is None else link,
-            active=np.repeat(self.active, copies, axis=0) if drawn is None else drawn,
+            active=np.repeat(self.active, copies, axis=0) if drawn is None or link is None else link.sending(drawn),
             minimum=stretch(self.minimum),
             norm=stretch(self.norm),
             gain_bound=stretch(self.gain_bound),
