@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airfl.analysis.audit.antennas import listen
+from airfl.analysis.audit.antennas import Heard, listen
 from airfl.analysis.audit.canaries import Canaries, draw_canaries
 from airfl.analysis.audit.found import Audit, View, uppers
 from airfl.analysis.audit.mechanism import check_mechanism
@@ -38,7 +38,7 @@ from airfl.analysis.audit.worlds import (
 from airfl.config import Config
 from airfl.devices import Samples, load_samples, open_task
 from airfl.errors import InputError
-from airfl.privacy import Ledger, Observer, gaussian_epsilon
+from airfl.privacy import Ledger, Neighbours, Observer, gaussian_epsilon
 from airfl.privacy.auditing import (
     AuditBound,
     gaussian_bound,
@@ -267,15 +267,33 @@ def _signals(
         )
         for present in (True, False)
     }
-    worlds, ledgers = (heard[True].scores, heard[False].scores), heard[True].ledgers + heard[False].ledgers
-    view = View(
+    inside, outside = heard[True], heard[False]
+    scores, active = (inside.scores, outside.scores), inside.active + outside.active
+    view = read_heard(observer, inside, outside, single.config.neighbours, delta, confidence, sure)
+    return _Attack("receptions", [view], *scores, {}, inside.ledgers[0], active, [LISTENED[observer]])
+
+
+def read_heard(
+    observer: Observer,
+    inside: Heard,
+    outside: Heard,
+    neighbours: Neighbours,
+    delta: float,
+    confidence: float = 0.95,
+    sure: float = 0.95,
+) -> View:
+    """What scores of both worlds prove.
+
+    Args:
+        confidence: of this view and all others together; sure: of this one.
+    """
+    scores = inside.scores, outside.scores
+    return View(
         observer,
-        _stated(threshold_bound(*worlds, delta, sure), confidence),
-        _stated(gaussian_bound(*worlds, delta, sure), confidence),
-        uppers(ledgers, single.config.neighbours, delta, observer),
+        _stated(threshold_bound(*scores, delta, sure), confidence),
+        _stated(gaussian_bound(*scores, delta, sure), confidence),
+        uppers(inside.ledgers + outside.ledgers, neighbours, delta, observer),
     )
-    active = heard[True].active + heard[False].active
-    return _Attack("receptions", [view], *worlds, {}, ledgers[0], active, [LISTENED[observer]])
 
 
 def _check_repetitions(repetitions: int) -> None:
