@@ -23,8 +23,8 @@ from airfl.randomness import stream
 from airfl.simulate import Simulation
 from airfl.transceiver import base_station_sight
 
-#: Receptions and their entries wished for, repetitions at least, rounds at most.
-RECEPTIONS, ENTRIES, FEWEST_ROWS, MOST_ROUNDS = 1000, 8_000_000, 4, 40
+#: Receptions and their entries wished for, repetitions at least, rounds at most, and channels held at a time.
+RECEPTIONS, ENTRIES, FEWEST_ROWS, MOST_ROUNDS, HELD = 1000, 8_000_000, 4, 40, 20_000_000
 
 
 def check_covered(
@@ -40,7 +40,8 @@ def check_covered(
     row = 2 * system.num_antennas * symbols
     most = min(MOST_ROUNDS, max(2, ENTRIES // (FEWEST_ROWS * row)))
     looked = some_of(stream(system.seed, "canaries", 9), system.rounds, most)
-    count = max(FEWEST_ROWS, min(RECEPTIONS // len(looked), ENTRIES // (len(looked) * row)))
+    wished = min(RECEPTIONS // len(looked), ENTRIES // (len(looked) * row))
+    count = max(FEWEST_ROWS, min(wished, HELD // (system.num_devices * system.num_antennas)))
     keys = range(first_key, first_key + count)
     batch = at_the_antennas(single, opener(single, samples, keys), keys)
     if not isinstance(batch.uplink, SignalUplink):
@@ -50,7 +51,7 @@ def check_covered(
     found = noise_checks(z.reshape(*z.shape[:2], -1), [(name, symbols) for name in names])
     # Every direction over antennas and rounds at once, with symbols for repetitions.
     together = z.transpose(0, 3, 1, 2).reshape(count * symbols, 1, -1)
-    found += [replace(check, name=f"{check.name} and round") for check in spectrum_checks(together)]
+    found += [replace(check, name="variance over all rounds") for check in spectrum_checks(together)]
     said = f"what the antennas hear of the cover: {count} draws of {len(looked)} rounds, {symbols} symbols each"
     left_out = []
     if len(looked) < system.rounds:

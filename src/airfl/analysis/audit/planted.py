@@ -2,7 +2,7 @@
 
 No flag of the code under audit knows of them. They run on a task of their own that needs no file: ten classes in eight
 dimensions, softmax regression with ten biases, six devices, five rounds, ε = 4. Those of what devices hide in run on a
-shielded one, with three antennas and three rounds: the sum does not show them.
+shielded one, with three antennas and two rounds: the sum does not show them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def little_config(seed: int, sampled: bool, cover: CoverName | None = None) -> C
     if cover is None:
         return config
     shielded = {"scheme.names": [SHIELDED], "scheme.cover": cover, "scheme.mask_degree": 4, "scheme.combiner": "auto"}
-    return config.replace({"system.num_antennas": 3, "system.rounds": 3, **shielded})
+    return config.replace({"system.num_antennas": 3, "system.rounds": 2, **shielded})
 
 
 @dataclass(frozen=True)
