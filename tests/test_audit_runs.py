@@ -277,6 +277,8 @@ def test_what_was_not_tested_is_said(tiny):
     alone = analysis.audit_one_run(config_of(tiny, "all", "airfl-an", "add-remove"), "airfl-an", 4)
     assert "the base station, to whom the scheme promises its ε" in alone.not_tested
     assert alone.checks
+    asked = analysis.audit_run(config, "airfl-dp", 60, observer="base-station").not_tested
+    assert asked[0] == "someone who sees the final model, to whom the scheme promises its ε"
     assert analysis.audit_linear(1.0, 1000).not_tested == ("any run of airfl",)
 
 
@@ -342,6 +344,12 @@ def test_command_line(call, tmp_path):
         (["demo", "--one-run", "--repetitions", "100"], "--one-run"),
         (["demo", "--canaries", "5"], "--one-run"),
         (["demo", "--scheme", "hope"], "no scheme named"),
+        (["demo", "--observer", "spy"], "no observer named"),
+        (["demo", "--observer", "base-stations"], "did you mean `base-station`?"),
+        (["demo", "--observer", "eavesdropper"], "section [eavesdropper]"),
+        (["demo", "--observer", "everything", "--scheme", "fedavg"], "ideal channel"),
+        (["demo", "--observer", "models", "--one-run"], "--observer"),
+        (["--mu", "1", "--observer", "model"], "--observer"),
     ):
         code, _, err = call("audit", *arguments)
         assert code == 2, arguments
@@ -356,6 +364,18 @@ def test_command_line_trains_and_reports(call, tmp_path, tiny):
     assert set(answer["epsilon_upper"]) == {n for n, kind in ACCOUNTANTS.items() if "model" in kind.observers}
     assert answer["failed_checks"] == answer["findings"] == []
     assert {"name", "p_value", "threshold", "passed"} <= set(answer["checks"][0])
+    assert [view["observer"] for view in answer["views"]] == ["model", "models"]
+    assert answer["base_station"] is None
+    code, out, _ = call("audit", "small.toml", "--observer", "base-station", "--repetitions", "100", "--json")
+    assert code == 0
+    curious = json.loads(out.splitlines()[-1])
+    assert set(answer) == set(curious)
+    assert curious["observer"] == curious["base_station"]["observer"] == "base-station"
+    assert curious["epsilon_upper"]["gaussian"] > 2 * answer["epsilon_upper"]["gaussian"]
+    code, out, _ = call("audit", "small.toml", "--observer", "base-station", "--repetitions", "20", "--out", "heard")
+    assert code == 0
+    assert "curious base station" in " ".join(out.split())
+    assert (tmp_path / "heard" / "audit.png").is_file()
     code, out, _ = call("audit", "small.toml", "--one-run", "--canaries", "4", "--delta", "1e-2")
     assert code == 0
     assert "Not tested: the base station" in " ".join(out.split())

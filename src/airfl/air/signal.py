@@ -13,7 +13,7 @@ from airfl.air.uplink import Uplink
 from airfl.devices.updates import UpdateBlock
 from airfl.randomness import Purpose, complex_normal, stream
 
-#: Symbols whose noise is drawn from one keyed stream; fixed, so that the draw does not depend on the chunk size.
+#: Symbols whose noise a run draws from one keyed stream; fixed, so that the draw does not depend on the chunk size.
 NOISE_BLOCK = 2048
 #: Pairs whose masks are drawn from one keyed stream.
 EDGES = 4096
@@ -27,11 +27,13 @@ class SignalUplink(Uplink):
 
     Attributes:
         chunk_symbols: symbols held at a time, rounded up to whole noise blocks.
+        noise_block: symbols whose noise is drawn from one keyed stream; another number is another draw of the same law.
     """
 
     seed: int
     trials: tuple[int, ...]
     chunk_symbols: int = 4 * NOISE_BLOCK
+    noise_block: int = NOISE_BLOCK
 
     def open(self, dim: int, setting: Setting) -> SignalReceiver:
         """See ``Uplink.open``."""
@@ -46,8 +48,8 @@ class SignalUplink(Uplink):
     def antennas(self, row: int, sent: torch.Tensor, setting: Setting) -> Iterator[torch.Tensor]:
         """What all antennas hear of one trial, chunk by chunk, [m, symbols]."""
         paths = setting.channels[row].mT * setting.tx_scaling[row]  # h_i s_i as columns, [m, K]
-        blocks_per_chunk = max(1, -(-self.chunk_symbols // NOISE_BLOCK))
-        size = blocks_per_chunk * NOISE_BLOCK
+        blocks_per_chunk = max(1, -(-self.chunk_symbols // self.noise_block))
+        size = blocks_per_chunk * self.noise_block
         for start in range(0, sent.shape[1], size):
             symbols = sent[:, start : start + size].to(torch.complex128)
             self._cover(row, start, symbols, setting)
@@ -73,10 +75,10 @@ class SignalUplink(Uplink):
 
     def _masks(self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting) -> torch.Tensor:
         """N(0, 1) for some edges and every symbol of a chunk: fresh in every round, and for every edge."""
-        number, count = start // NOISE_BLOCK, -(-shape[1] // NOISE_BLOCK)
+        number, count = start // self.noise_block, -(-shape[1] // self.noise_block)
         draws = [
             stream(self.seed, "masks", self.trials[row], setting.round_index, block, first).standard_normal(
-                (shape[0], NOISE_BLOCK)
+                (shape[0], self.noise_block)
             )
             for block in range(number, number + count)
         ]
@@ -84,10 +86,10 @@ class SignalUplink(Uplink):
 
     def _unit_noise(self, purpose: Purpose, row: int, start: int, shape: torch.Size, setting: Setting) -> torch.Tensor:
         """CN(0, 1) for every antenna or device and symbol of a chunk."""
-        first, count = start // NOISE_BLOCK, -(-shape[1] // NOISE_BLOCK)
+        first, count = start // self.noise_block, -(-shape[1] // self.noise_block)
         draws = [
             complex_normal(
-                stream(self.seed, purpose, self.trials[row], setting.round_index, number), (shape[0], NOISE_BLOCK)
+                stream(self.seed, purpose, self.trials[row], setting.round_index, number), (shape[0], self.noise_block)
             )
             for number in range(first, first + count)
         ]

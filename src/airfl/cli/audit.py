@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from airfl.cli.app import EXIT_FAILED, Json, NoImports, app, fail, name_imports
+
+if TYPE_CHECKING:
+    from airfl.privacy import Observer
 
 
 @app.command()
@@ -20,11 +23,18 @@ def audit(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
     ] = None,
     scheme: Annotated[str | None, typer.Option(help="Which scheme; default: the first that keeps a budget.")] = None,
+    observer: Annotated[
+        str | None,
+        typer.Option(
+            help="Who attacks: model, models, base-station, eavesdropper or everything; default: whoever sees models, "
+            "and whom the scheme promises something."
+        ),
+    ] = None,
     repetitions: Annotated[int | None, typer.Option(help="Trainings with, and as many without, the canary.")] = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="One training with many canaries instead.")] = False,
     canaries: Annotated[int | None, typer.Option(help="Canary devices of --one-run; default: half of them.")] = None,
     self_test: Annotated[
-        bool, typer.Option("--self-test", help="Plant seventeen defects, and see that none is missed.")
+        bool, typer.Option("--self-test", help="Plant twenty-three defects, and see that none is missed.")
     ] = False,
     clean: Annotated[int | None, typer.Option(help="Audits without a defect of --self-test; default 300.")] = None,
     mu: Annotated[float | None, typer.Option(help="Audit one linear round with this μ: a check of the audit.")] = None,
@@ -46,7 +56,7 @@ def audit(
     if clean is not None and not self_test:
         raise InputError("--clean goes with --self-test")
     if self_test:
-        asked = (source, settings, scheme, canaries, mu, delta, out)
+        asked = (source, settings, scheme, observer, canaries, mu, delta, out)
         if one_run or confidence != 0.95 or any(value is not None for value in asked):
             raise InputError("--self-test has a run of its own; only --clean, --repetitions and --json go with it")
         _self_test(clean, 1000 if repetitions is None else repetitions, as_json)
@@ -55,6 +65,8 @@ def audit(
         raise InputError("give a preset or file to train, or --mu for a mechanism that is known; one of the two")
     if one_run and repetitions is not None:
         raise InputError("--one-run trains once; leave out --repetitions, or --one-run")
+    if observer is not None and (one_run or mu is not None):
+        raise InputError(f"{'--one-run' if one_run else '--mu'} looks at models only; leave out --observer")
     if canaries is not None and not one_run:
         raise InputError("--canaries goes with --one-run")
     folder = None if out is None else runs.prepare_folder(out, force=True)
@@ -68,7 +80,8 @@ def audit(
         names = [name for name in config.scheme.names if scheme_named(name).keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
         count = 1000 if repetitions is None else repetitions
-        total = 2 * config.system.rounds if one_run else analysis.audit_steps(config, name, count)
+        who = cast("Observer | None", observer)
+        total = 2 * config.system.rounds if one_run else analysis.audit_steps(config, name, count, who)
         with Steps("audit", total) as steps:
             if one_run:
                 found = analysis.audit_one_run(
@@ -76,7 +89,7 @@ def audit(
                 )
             else:
                 found = analysis.audit_run(
-                    config, name, count, delta=delta, confidence=confidence, advance=steps.advance
+                    config, name, count, observer=who, delta=delta, confidence=confidence, advance=steps.advance
                 )
     if folder is not None:
         draw_audit(found, folder)

@@ -71,7 +71,7 @@ def noise_checks(z: np.ndarray, layers: Sequence[Layer]) -> list[Check]:
         _rounds(z),
         _pairs(z),
         *_shifts(z),
-        *_spectrum(z),
+        *spectrum_checks(z),
         *_shape(z, sums, layers),
     ]
 
@@ -245,7 +245,7 @@ def spectrum_columns(dim: int, rows: int) -> np.ndarray:
     return np.unique(np.concatenate([first, first + dim // 2]))
 
 
-def _spectrum(z: np.ndarray) -> list[Check]:
+def spectrum_checks(z: np.ndarray) -> list[Check]:
     """Singular values of N × p standard normals lie within √N ± (√p + t), but for e^(−t²/2) on each side (Gordon)."""
     table = z.reshape(-1, z.shape[2])
     columns = spectrum_columns(table.shape[1], len(table))

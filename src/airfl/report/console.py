@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from airfl.analysis import Audit, CombinerStudy, SelfTest
-from airfl.privacy import ACCOUNTANTS
+from airfl.privacy import ACCOUNTANTS, SEEING
 from airfl.report.sentences import audit_sentence, data_text, headline, observers_shown
 from airfl.runs import Result
 from airfl.schemes import scheme_shown
@@ -111,17 +111,19 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
         reading = f"{share}, if the trade-off curve is Gaussian (μ ≥ {summary['mu_lower']:.4g})"
         table.add_row("measured, at least", f"{summary['epsilon_lower_gaussian']:.4g}", reading)
     for name, value in summary["epsilon_upper"].items():
-        verdict = "refuted" if name in summary["refuted"] else "not refuted"
+        verdict = "refuted" if name in summary["views"][0]["refuted"] else "not refuted"
         proof = "" if ACCOUNTANTS[name].valid else ", not a proof"
         table.add_row(f"{name}, at most", epsilon_text(value), f"{verdict}{proof}")
-    if summary["base_station"] is not None:
-        antennas = summary["base_station"]
-        table.add_row("base station, at least", f"{antennas['epsilon_lower']:.4g}", f"{share}, for any mechanism")
+    for view in summary["views"][1:]:
+        if view["observer"] not in SEEING:
+            continue
+        name = view["observer"].replace("-", " ")
+        table.add_row(f"{name}, at least", f"{view['epsilon_lower']:.4g}", f"{share}, for any mechanism")
         reading = f"{share}, if the trade-off curve is Gaussian"
-        table.add_row("base station, at least", f"{antennas['epsilon_lower_gaussian']:.4g}", reading)
-        for name, value in antennas["epsilon_upper"].items():
-            verdict = "refuted" if name in antennas["refuted"] else "not refuted"
-            table.add_row(f"base station, {name}, at most", epsilon_text(value), verdict)
+        table.add_row(f"{name}, at least", f"{view['epsilon_lower_gaussian']:.4g}", reading)
+        for claim, value in view["epsilon_upper"].items():
+            verdict = "refuted" if claim in view["refuted"] else "not refuted"
+            table.add_row(f"{name}, {claim}, at most", epsilon_text(value), verdict)
     console = plain_console()
     console.print(table)
     if audit.checks:

@@ -9,6 +9,7 @@ from typing import Any
 from airfl.accounting import is_proven, words_for
 from airfl.catalogue import is_import_path
 from airfl.config import Config
+from airfl.privacy import SEEING
 from airfl.report.trust import trust_sentences
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
@@ -87,10 +88,18 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
     )
     if summary["findings"]:
         return f"{found}. Something is wrong: {'; '.join(summary['findings'])}."
-    return (
+    said = (
         f"{found} to {OBSERVER_WORDS[summary['observer']]}; the tightest proven bound is ε = {epsilon_text(upper)} "
-        f"({name}). Nothing speaks against it."
+        f"({name})."
     )
+    for view in summary["views"][1:]:
+        if view["observer"] in SEEING:
+            name, upper = tightest(view["epsilon_upper"])
+            said += (
+                f" To {OBSERVER_WORDS[view['observer']]} it leaks at least ε = {epsilon_text(view['epsilon_lower'])}, "
+                f"and at most {epsilon_text(upper)} ({name})."
+            )
+    return f"{said} Nothing speaks against it."
 
 
 def private_scheme(result: Result) -> str | None:

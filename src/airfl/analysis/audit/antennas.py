@@ -1,8 +1,7 @@
-"""The base station's view: every antenna, and a filter matched to one device's path, whitened against what covers it.
+"""Whoever sees signals: a canary of one device and nothing else is sent, and the best linear test listens for it.
 
-With p = h s of the canary's device and C = σ²I + ν Σ_k p_k p_kᴴ, the base station cannot do better than w = C⁻¹p: the
-score Σ_t Re(w_tᴴ Y_t u) has mean c Σ_t p_tᴴC_t⁻¹p_t with the canary in, and variance ½ Σ_t p_tᴴC_t⁻¹p_t, so that
-μ² = 2c² Σ_t p_tᴴC_t⁻¹p_t is what the ledger books. The run's own uplink is opened with w for its combiner.
+The run's own uplink is opened, symbol by symbol, with the test for its combiner (``hearing``). Of T rounds the scores
+add up: the likelihood ratio of all of them is Σ_t of those of each.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
-from airfl.air import Setting, SignalUplink
-from airfl.analysis.audit.worlds import LOUD, Advance, Opener, given_updates, random_direction
+from airfl.air import SignalUplink
+from airfl.analysis.audit.hearing import hear
+from airfl.analysis.audit.worlds import LOUD, Advance, Opener, given_updates, random_direction, took_part
+from airfl.config import System
 from airfl.devices import Samples
-from airfl.privacy import Ledger
+from airfl.privacy import Ledger, Observer
 from airfl.randomness import stream
 from airfl.rounds import Schedule, book
 from airfl.simulate import Simulation
-from airfl.transceiver import base_station_sight
 
 #: Symbols that are sent; the law of every symbol is the same, and a canary may choose a few.
 SYMBOLS = 64
@@ -30,79 +29,83 @@ BATCH_NUMBERS = 2_000_000
 
 @dataclass(frozen=True)
 class Heard:
-    """Scores of the base station in one world, [R], and what was booked."""
+    """Scores of an observer in one world, [R], what was booked, and who took part, [R, T, K] in parts."""
 
     scores: np.ndarray = field(repr=False)
     ledgers: list[Ledger] = field(repr=False)
+    active: list[np.ndarray] = field(repr=False)
 
 
 def listen(
-    single: Simulation, samples: Samples, keys: Sequence[int], sign: float, opener: Opener, advance: Advance | None
+    single: Simulation,
+    samples: Samples,
+    observer: Observer,
+    keys: Sequence[int],
+    sign: float,
+    opener: Opener,
+    advance: Advance | None,
 ) -> Heard:
     """Send a canary of the device that is heard best, times ``sign``, and nothing else; a repetition per key."""
-    system = single.config.system
-    size = max(1, BATCH_NUMBERS // (system.num_antennas * (system.num_antennas + system.num_devices)))
-    parts = [_listen(single, samples, keys[i : i + size], sign, opener, advance) for i in range(0, len(keys), size)]
-    return Heard(np.concatenate([part.scores for part in parts]), [book for part in parts for book in part.ledgers])
+    system, listener = single.config.system, single.config.eavesdropper
+    antennas = system.num_antennas + (0 if listener is None else listener.antennas)
+    size = max(1, BATCH_NUMBERS // (antennas * (antennas + system.num_devices)))
+    parts = []
+    for first in range(0, len(keys), size):
+        some = keys[first : first + size]
+        batch = at_the_antennas(single, opener(single, samples, some), some)
+        parts.append(_listen(batch, observer, sign, advance))
+    return Heard(
+        np.concatenate([part.scores for part in parts]),
+        [ledger for part in parts for ledger in part.ledgers],
+        [active for part in parts for active in part.active],
+    )
 
 
-def _listen(
-    single: Simulation, samples: Samples, keys: Sequence[int], sign: float, opener: Opener, advance: Advance | None
-) -> Heard:
-    batch = opener(single, samples, keys)
-    if not isinstance(single.uplink, SignalUplink):  # the scalar form has no antennas
-        batch = replace(batch, uplink=SignalUplink(batch.config.system.seed, tuple(keys)))
-    plan, rounds = batch.schedule, batch.config.system.rounds
+def at_the_antennas(single: Simulation, batch: Simulation, keys: Sequence[int]) -> Simulation:
+    """Repetitions of a run with every antenna simulated, where the run itself takes the scalar form."""
+    if isinstance(single.uplink, SignalUplink) or isinstance(batch.uplink, SignalUplink):
+        return batch
+    return replace(batch, uplink=SignalUplink(batch.config.system.seed, tuple(keys), noise_block=SYMBOLS))
+
+
+def _listen(batch: Simulation, observer: Observer, sign: float, advance: Advance | None) -> Heard:
+    plan, rows = batch.schedule, batch.schedule.num_trials
     narrow = replace(batch, schedule=replace(plan, dim=min(SYMBOLS, plan.dim)))
     direction = random_direction(stream(batch.config.system.seed, "canaries", 8), narrow.schedule.dim)
     loud = sign * LOUD * plan.clip_norm * direction
-    loudest = _heard_best(plan, rounds, batch.config.system.num_devices)
-    scores, energy = np.zeros(len(keys)), np.zeros(len(keys))
-    ledgers = [Ledger() for _ in keys]
-    for t in range(rounds):
+    loudest = _heard_best(plan, observer, batch.config.system)
+    scores, energy, bare = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+    uncovered = np.zeros(rows, dtype=bool)
+    ledgers = [Ledger() for _ in range(0, rows, plan.copies)]
+    for t in range(batch.config.system.rounds):
         setting = plan.setting(t)
-        here = plan.active_in(t) == loudest[:, None]
-        slot = torch.from_numpy(here.argmax(axis=1))
-        combiner, seen = _matched(setting, slot)
-        there = here.any(axis=1)
-        planted = {row: (int(slot[row]), loud) for row in np.flatnonzero(there).tolist()}
-        given = given_updates(narrow, setting, planted)
-        received = narrow.heard(replace(setting, combiner=combiner), given).double().cpu()
-        scores += np.where(there, (received @ direction.double()).numpy(), 0.0)
-        energy += np.where(there, seen, 0.0)
-        booked = book(plan, setting, batch.task.max_local_steps)
+        hearing = hear(plan, setting, observer, loudest)
+        here = setting.active == loudest[:, None]
+        planted = {row: (int(here[row].argmax()), loud) for row in np.flatnonzero(here.any(axis=1)).tolist()}
+        received = narrow.heard(hearing.setting, given_updates(narrow, setting, planted))
+        score = (received.double().cpu() @ direction.double()).numpy()
+        naked = np.isinf(hearing.energy)
+        bare += np.where(naked, score, 0.0)
+        uncovered |= naked
+        scores += np.where(naked, 0.0, score)
+        energy += np.where(naked, 0.0, hearing.energy)
+        booked = book(plan, setting, batch.task.max_local_steps)[:: plan.copies]
         ledgers = [entry.on(ledger) for ledger, entry in zip(ledgers, booked, strict=True)]
         if advance is not None:
-            advance(len(keys))
-    # Where the canary's device never takes part there is nothing to be heard.
-    return Heard(scores / np.sqrt(np.where(energy > 0, 0.5 * energy, 1.0)), ledgers)
+            advance(rows)
+    # In rounds in which nothing covers the device there is no need to look at the others.
+    covered = scores / np.sqrt(np.where(energy > 0, energy, 1.0))
+    return Heard(np.where(uncovered, bare, covered), ledgers, [took_part(plan)])
 
 
-def _heard_best(plan: Schedule, rounds: int, num_devices: int) -> np.ndarray:
-    """The device of each row that the antennas hear best over the run, [rows]."""
-    total = np.zeros((plan.num_trials, num_devices + 1))
-    rows = np.arange(plan.num_trials)[:, None]
-    for t in range(rounds):
+def _heard_best(plan: Schedule, observer: Observer, system: System) -> np.ndarray:
+    """The device of each row that the observer sees most of over the run, [rows]."""
+    rows = np.arange(0, plan.num_trials, plan.copies)
+    total = np.zeros((len(rows), system.num_devices + 1))
+    for t in range(system.rounds):
         setting = plan.setting(t)
-        where = np.where(setting.active < 0, num_devices, setting.active)
-        total[rows, where] += setting.seen["base-station"].square().numpy() * (setting.active >= 0)
-    best: np.ndarray = total[:, :num_devices].argmax(axis=1)
-    return best
-
-
-def _matched(setting: Setting, slot: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
-    """w̃ = Σ⁻¹p̃ for one slot of each row, as complex numbers [rows, m], and p̃ᵀΣ⁻¹p̃, [rows]."""
-    filters, energy = [], []
-    for row in range(len(setting.gains)):
-        here = setting.heard[row]
-        paths = setting.channels[row][here] * setting.tx_scaling[row][here].unsqueeze(-1)
-        sight = base_station_sight(paths, setting.noise_power, setting.edges[row], np.ones(len(paths), dtype=bool))
-        place = int(here[: slot[row] + 1].sum()) - 1
-        covered = sight.covariance(torch.tensor(1.0, dtype=torch.float64), setting.cover[row])
-        own = sight.signal[:, place]
-        # In units of the noise, lest tiny numbers lose digits.
-        scale = 0.5 * setting.noise_power
-        solved = torch.linalg.solve(covered / scale, own) / scale
-        filters.append(torch.complex(*solved.chunk(2)))
-        energy.append(float(own @ solved))
-    return torch.stack(filters), np.array(energy)
+        active = setting.active[rows]
+        where = np.where(active < 0, system.num_devices, active)
+        total[np.arange(len(rows))[:, None], where] += setting.seen[observer][rows].square().numpy() * (active >= 0)
+    best: np.ndarray = total[:, : system.num_devices].argmax(axis=1)
+    return best.repeat(plan.copies)

@@ -13,8 +13,6 @@ from airfl.privacy.auditing import AuditBound, OneRunBound
 from airfl.privacy.checks import Check
 from airfl.runs.result import finite_or_none
 
-#: Claims whose trade-off curve is a Gaussian one, so that the Gaussian reading of the counts may refute them.
-
 
 @dataclass(frozen=True)
 class View:
@@ -63,7 +61,7 @@ class Audit:
 
     Attributes:
         subject: what was audited, in a few words.
-        view: what the final model proves.
+        view: what the final model proves; what signals prove, where they alone were looked at.
         repetitions: scores of both worlds together.
         scores_in: the test statistic with the canary, scores_out without it.
         others: what other observers' scores prove.
@@ -122,7 +120,7 @@ class Audit:
     def summary(self) -> dict[str, Any]:
         """The object that ``airfl audit --json`` prints."""
         view = self.view.summary
-        antennas = [other.summary for other in self.others if other.observer == "base-station"]
+        views = {one.observer: one.summary for one in (self.view, *self.others)}
         return {
             "subject": self.subject,
             "epsilon_lower": view["epsilon_lower"],
@@ -143,7 +141,8 @@ class Audit:
                 {"name": name, "epsilon_lower": lower, "epsilon_lower_gaussian": reading}
                 for name, (lower, reading) in self.looks.items()
             ],
-            "base_station": antennas[0] if antennas else None,
+            "base_station": views.get("base-station"),
+            "views": list(views.values()),
             "checks": [
                 {
                     "name": check.name,

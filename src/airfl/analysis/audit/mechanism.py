@@ -12,7 +12,8 @@ import numpy as np
 
 from airfl.analysis.audit.canaries import layers_of
 from airfl.analysis.audit.contributions import check_contributions
-from airfl.analysis.audit.worlds import Opener, given_updates
+from airfl.analysis.audit.covered import check_covered
+from airfl.analysis.audit.worlds import Opener, given_updates, some_of, took_part
 from airfl.devices import Samples
 from airfl.privacy.checks import Check, certain
 from airfl.privacy.noise_tests import noise_checks, quietest
@@ -49,7 +50,7 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
     """
     rounds, dim = single.config.system.rounds, single.schedule.dim
     generator = stream(single.config.system.seed, "canaries", 6)
-    looked = _some(generator, rounds, max(2, MOST_ENTRIES // (FEWEST_ROWS * dim)))
+    looked = some_of(generator, rounds, max(2, MOST_ENTRIES // (FEWEST_ROWS * dim)))
     count = max(FEWEST_ROWS, min(NOISE_ROWS, NOISE_ENTRIES // (len(looked) * dim)))
     batch = opener(single, samples, range(first_key, first_key + count))
     noise, planned = _draw_noise(batch, looked)
@@ -67,15 +68,10 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
         loudest = float(np.abs(noise[:, ~noisy]).max())
         found.append(certain("rounds without noise", "a round without planned noise has some", loudest == 0.0))
     checks, words, missing = check_contributions(single, samples, first_key, opener, looked)
-    return Mechanism(found + checks, tested + words, left_out + missing, batch.schedule.active, quiet)
-
-
-def _some(generator: np.random.Generator, number: int, most: int) -> list[int]:
-    """All of the first numbers, or the first, the last and a draw of the others."""
-    if number <= most:
-        return list(range(number))
-    middle = generator.choice(np.arange(1, number - 1), most - 2, replace=False)
-    return sorted({0, number - 1, *middle.tolist()})
+    if single.schedule.over_air and single.scheme.encoder.cover != "nothing":
+        more, said, silent = check_covered(single, samples, first_key, opener)
+        checks, words, missing = checks + more, words + said, missing + silent
+    return Mechanism(found + checks, tested + words, left_out + missing, took_part(batch.schedule), quiet)
 
 
 def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

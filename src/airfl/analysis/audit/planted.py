@@ -1,37 +1,56 @@
-"""Seventeen defects, planted from outside: each wraps the uplink, the clip or the plan of repetitions that are opened.
+"""Defects, planted from outside: each wraps the uplink, the clip or the plan of repetitions that are opened.
 
 No flag of the code under audit knows of them. They run on a task of their own that needs no file: ten classes in eight
-dimensions, softmax regression with ten biases, six devices, five rounds, ε = 4.
+dimensions, softmax regression with ten biases, six devices, five rounds, ε = 4. Those of what devices hide in run on a
+shielded one, with three antennas and two rounds: the sum does not show them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 
-from airfl.air import Receiver, Setting, Uplink
+from airfl.air import Receiver, Setting, SignalUplink, Uplink
 from airfl.analysis.audit.worlds import Noiseless, repeated
 from airfl.config import Config, from_mapping
 from airfl.devices import Samples, UpdateBlock
+from airfl.randomness import Purpose
 from airfl.schemes import Encoded, Encoder
 from airfl.simulate import Simulation
+from airfl.transceiver import Cover
 
 #: What a defect makes of the noise, given the noise [trials, d], the setting and the number of rounds.
 NoiseDefect = Callable[[torch.Tensor, Setting, int], torch.Tensor]
 #: Plants a defect in repetitions of a run.
 Planting = Callable[[Simulation], Simulation]
+#: What a round's cover is made of in place of its own setting.
+Resetting = Callable[[Setting], Setting]
+CoverName = Literal["masks", "quadrature"]
+#: The scheme of runs that have a cover.
+SHIELDED = "airfl-shielded"
+#: Symbols of its signals whose noise is drawn at a time.
+BLOCK = 128
+#: Purpose of the noise that devices add themselves.
+OWN: Purpose = "device-noise"
 
 
 @dataclass(frozen=True)
 class Defect:
-    """A planted bug; ``sampled`` if it is one of sampling, so that its run claims credit for it."""
+    """A planted bug.
+
+    Attributes:
+        sampled: it is one of sampling, so its run claims credit for it.
+        cover: it is one of this cover, so its run has it.
+    """
 
     name: str
     plant: Planting
     sampled: bool = False
+    cover: CoverName | None = None
 
     def open(self, single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
         """See ``worlds.Opener``."""
@@ -46,10 +65,14 @@ def little_data() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return inputs[:120], labels[:120], inputs[120:], labels[120:]
 
 
-def little_config(seed: int, sampled: bool) -> Config:
-    """The run that defects are planted in."""
+def little_config(seed: int, sampled: bool, cover: CoverName | None = None) -> Config:
+    """The run that defects are planted in.
+
+    Args:
+        cover: what devices hide in, for a run that is shielded.
+    """
     system = {"seed": seed, "num_devices": 6, "num_antennas": 8, "rounds": 5}
-    return from_mapping(
+    config = from_mapping(
         {
             "name": "self-test",
             "system": {**system, **({"participation": 0.5, "sampling": "poisson"} if sampled else {})},
@@ -68,6 +91,10 @@ def little_config(seed: int, sampled: bool) -> Config:
             "engine": {"device": "cpu"},
         }
     )
+    if cover is None:
+        return config
+    shielded = {"scheme.names": [SHIELDED], "scheme.cover": cover, "scheme.mask_degree": 4, "scheme.combiner": "auto"}
+    return config.replace({"system.num_antennas": 3, "system.rounds": 2, **shielded})
 
 
 @dataclass(frozen=True)
@@ -107,6 +134,29 @@ class _Resettled(Uplink):
 
     def open(self, dim: int, setting: Setting) -> Receiver:
         return self.uplink.open(dim, self.change(setting))
+
+
+def _own(setting: Setting) -> Setting:
+    return setting
+
+
+@dataclass(frozen=True)
+class _Covering(SignalUplink):
+    """The uplink antenna by antenna with the cover of another setting, or other masks."""
+
+    whole: Resetting = _own
+    noise: Resetting = _own
+    masks: Resetting = _own
+    change: Callable[[torch.Tensor], torch.Tensor] = torch.clone
+
+    def _cover(self, row: int, start: int, symbols: torch.Tensor, setting: Setting) -> None:
+        super()._cover(row, start, symbols, self.whole(setting))
+
+    def _unit_noise(self, purpose: Purpose, row: int, start: int, shape: torch.Size, setting: Setting) -> torch.Tensor:
+        return super()._unit_noise(purpose, row, start, shape, self.noise(setting) if purpose == OWN else setting)
+
+    def _masks(self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting) -> torch.Tensor:
+        return self.change(super()._masks(row, first, start, shape, self.masks(setting)))
 
 
 @dataclass(frozen=True)
@@ -160,6 +210,37 @@ def _noise(change: NoiseDefect) -> Planting:
 
 def _setting(change: Callable[[Setting], Setting]) -> Planting:
     return lambda s: replace(s, uplink=_Resettled(s.uplink, change))
+
+
+def _covering(
+    whole: Resetting = _own,
+    noise: Resetting = _own,
+    masks: Resetting = _own,
+    change: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
+) -> Planting:
+    def plant(simulation: Simulation) -> Simulation:
+        keys = simulation.uplink.trials  # type: ignore[attr-defined]
+        made = _Covering(simulation.config.system.seed, keys, BLOCK, BLOCK, whole, noise, masks, change)
+        return replace(simulation, uplink=made)
+
+    return plant
+
+
+def _first_round(setting: Setting) -> Setting:
+    return replace(setting, round_index=0)
+
+
+def _half_cover(setting: Setting) -> Setting:
+    own, quadrature, masks = setting.cover.own, setting.cover.quadrature, setting.cover.masks
+    return replace(setting, cover=Cover(own, 0.5 * quadrature, 0.5 * masks))
+
+
+def _edge_missing(setting: Setting) -> Setting:
+    return replace(setting, edges=tuple(edges[:-1] for edges in setting.edges))
+
+
+def _first_twice(masks: torch.Tensor) -> torch.Tensor:
+    return torch.cat([masks[:1], masks[:1], masks[2:]])
 
 
 def _sent_twice(device: int) -> Planting:
@@ -232,4 +313,10 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("device 3 sent twice", _sent_twice(3)),
     Defect("last round noiseless", _noise(lambda noise, r, T: 0.0 * noise if r.round_index == T - 1 else noise)),
     Defect("uniform instead of Gaussian noise", _noise(_uniform)),
+    Defect("the same masks in every round", _covering(masks=_first_round), cover="masks"),
+    Defect("a mask missing", _covering(whole=_edge_missing), cover="masks"),
+    Defect("masks of half the variance", _covering(whole=_half_cover), cover="masks"),
+    Defect("the same mask for two pairs", _covering(change=_first_twice), cover="masks"),
+    Defect("the same noise in quadrature in every round", _covering(noise=_first_round), cover="quadrature"),
+    Defect("noise in quadrature of half the variance", _covering(whole=_half_cover), cover="quadrature"),
 )

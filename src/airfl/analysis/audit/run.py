@@ -8,15 +8,23 @@ between a run with the canary and one without is all that an observer of the mod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airfl.analysis.audit.antennas import listen
+from airfl.analysis.audit.antennas import Heard, listen
 from airfl.analysis.audit.canaries import Canaries, draw_canaries
 from airfl.analysis.audit.found import Audit, View, uppers
 from airfl.analysis.audit.mechanism import check_mechanism
-from airfl.analysis.audit.scope import check_participation, check_scheme, promised_to, unheard
+from airfl.analysis.audit.scope import (
+    check_observer,
+    check_participation,
+    check_scheme,
+    listeners,
+    promised_to,
+    trains,
+    unheard,
+)
 from airfl.analysis.audit.worlds import (
     BATCH_ENTRIES,
     BATCH_ROWS,
@@ -25,11 +33,12 @@ from airfl.analysis.audit.worlds import (
     Opener,
     play,
     repeated,
+    took_part,
 )
 from airfl.config import Config
 from airfl.devices import Samples, load_samples, open_task
 from airfl.errors import InputError
-from airfl.privacy import Ledger, Observer, gaussian_epsilon
+from airfl.privacy import Ledger, Neighbours, Observer, gaussian_epsilon
 from airfl.privacy.auditing import (
     AuditBound,
     gaussian_bound,
@@ -43,6 +52,13 @@ from airfl.randomness import stream
 from airfl.runs.execute import pick_device
 from airfl.schemes import scheme_named
 from airfl.simulate import Simulation, open_simulation
+
+#: What was done, for each who sees signals.
+LISTENED: dict[Observer, str] = {
+    "base-station": "the base station: the best linear test of the device that it hears best, antenna by antenna",
+    "eavesdropper": "the eavesdropper: the best linear test of the device that she hears best, and of the sum",
+    "everything": "someone who sees what every device sends: the best linear test of it",
+}
 
 
 def audit_linear(mu: float, repetitions: int, delta: float = 1e-5, confidence: float = 0.95, seed: int = 0) -> Audit:
@@ -74,6 +90,7 @@ def audit_run(
     scheme: str = "airfl-dp",
     repetitions: int = 1000,
     *,
+    observer: Observer | None = None,
     delta: float | None = None,
     confidence: float = 0.95,
     advance: Advance | None = None,
@@ -83,6 +100,8 @@ def audit_run(
 
     Args:
         repetitions: of each of the two worlds.
+        observer: who attacks; default: whoever sees models, and whom the scheme promises something. For someone who
+            sees signals nothing is trained: a canary and zeros are sent.
         advance: hears how many repetitions of a round are done; ``audit_steps`` in all.
         opener: opens repetitions of the run; a planted defect wraps the usual one.
     """
@@ -90,49 +109,87 @@ def audit_run(
     _check_repetitions(repetitions)
     delta = config.privacy.delta if delta is None else delta
     check_delta(delta)
+    check_observer(config, scheme_named(scheme, config), observer)
     samples = load_samples(config, pick_device(config.engine.device))
     single = open_simulation(config, scheme, open_task(config, (0,), samples))
-    promised = promised_to(single)
     # Keys beyond those of the trainings: a direction that is chosen for its little noise must not meet it again.
     mechanism = check_mechanism(single, samples, 2 * repetitions, opener)
-    canaries = draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)
-    worlds, ledgers, active = _train(single, samples, canaries, repetitions, opener, advance)
-    views = 2 if promised == "base-station" else 1
-    sure = 1.0 - (1.0 - confidence) / views
-    looks = _looks(canaries.looks(worlds[True], worlds[False]))
-    readings = [read_looks(looks, reading, delta, sure) for reading in (threshold_bound, gaussian_bound)]
-    found = []
-    for observer, names in _names(looks).items():
-        bounds = [_stated(best({name: reading[name] for name in names}), confidence) for reading in readings]
-        found.append(View(observer, bounds[0], bounds[1], uppers(ledgers, config.neighbours, delta, observer)))
-    tested = [f"the final model: {2 * repetitions} trainings, canaries of {len(canaries.names)} kinds"]
-    if len(found) > 1:
-        tested.append("someone who sees every round's model: canaries that send in one round only")
-    if promised == "base-station":
-        found.append(_antennas(single, samples, repetitions, delta, confidence, sure, opener, advance))
-        tested.append("the base station: a filter matched to the device that it hears best, antenna by antenna")
-    checks, more, left_out = check_participation(mechanism, single, ledgers[0], active)
+    listening = listeners(config, single.scheme, observer)
+    sure = 1.0 - (1.0 - confidence) / (len(listening) + trains(observer))
+    parts = []
+    if trains(observer):
+        canaries = draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)
+        parts.append(_models(single, samples, canaries, repetitions, delta, confidence, sure, opener, advance))
+    parts += [
+        _signals(single, samples, who, repetitions, delta, confidence, sure, opener, advance) for who in listening
+    ]
+    views = [view for part in parts for view in part.views]
+    first = parts[0]
+    checks, more, left_out = check_participation(mechanism, single, first.ledger, first.active)
     return Audit(
-        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, {2 * repetitions} trainings",
+        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, {2 * repetitions} {first.what}",
         config.neighbours,
-        found[0],
+        views[0],
         2 * repetitions,
-        looks[0].scores_in,
-        looks[0].scores_out,
-        tuple(found[1:]),
-        {look.name: (readings[0][look.name].epsilon_lower, readings[1][look.name].epsilon_lower) for look in looks},
+        first.scores_in,
+        first.scores_out,
+        tuple(views[1:]),
+        first.looks,
         judged(mechanism.checks + checks),
-        tuple(tested + mechanism.tested + more),
-        tuple(mechanism.left_out + left_out + unheard(single, [view.observer for view in found])),
-        promised,
+        tuple([words for part in parts for words in part.tested] + mechanism.tested + more),
+        tuple(mechanism.left_out + left_out + unheard(single, [view.observer for view in views])),
+        promised_to(single),
     )
 
 
-def audit_steps(config: Config, scheme: str, repetitions: int) -> int:
+def audit_steps(config: Config, scheme: str, repetitions: int, observer: Observer | None = None) -> int:
     """How many repetitions of a round ``audit_run`` goes through."""
     check_scheme(scheme)
-    views = 2 if scheme_named(scheme).keeps_budget and scheme_named(scheme).observer == "base-station" else 1
-    return config.system.rounds * 2 * repetitions * views
+    made = scheme_named(scheme, config)
+    check_observer(config, made, observer)
+    return config.system.rounds * 2 * repetitions * (len(listeners(config, made, observer)) + trains(observer))
+
+
+@dataclass(frozen=True)
+class _Attack:
+    """What one attack found: views, scores of both worlds, a ledger, and who took part."""
+
+    what: str
+    views: list[View]
+    scores_in: np.ndarray
+    scores_out: np.ndarray
+    looks: dict[str, tuple[float, float]]
+    ledger: Ledger
+    active: list[np.ndarray]
+    tested: list[str]
+
+
+def _models(
+    single: Simulation,
+    samples: Samples,
+    canaries: Canaries,
+    repetitions: int,
+    delta: float,
+    confidence: float,
+    sure: float,
+    opener: Opener,
+    advance: Advance | None,
+) -> _Attack:
+    """What trained models prove."""
+    worlds, ledgers, active = _train(single, samples, canaries, repetitions, opener, advance)
+    looks = _looks(canaries.looks(worlds[True], worlds[False]))
+    readings = [read_looks(looks, reading, delta, sure) for reading in (threshold_bound, gaussian_bound)]
+    views = []
+    for observer, names in _names(looks).items():
+        bounds = [_stated(best({name: reading[name] for name in names}), confidence) for reading in readings]
+        claims = uppers(ledgers, single.config.neighbours, delta, observer)
+        views.append(View(observer, bounds[0], bounds[1], claims))
+    tested = [f"the final model: {2 * repetitions} trainings, canaries of {len(canaries.names)} kinds"]
+    if len(views) > 1:
+        tested.append("someone who sees every round's model: canaries that send in one round only")
+    found = {look.name: (readings[0][look.name].epsilon_lower, readings[1][look.name].epsilon_lower) for look in looks}
+    scores = looks[0].scores_in, looks[0].scores_out
+    return _Attack("trainings", views, *scores, found, ledgers[0], active, tested)
 
 
 def _train(
@@ -158,7 +215,7 @@ def _train(
             state = play(simulation, planted.planting(length), advance, planted.witness)
             scores[present].append(planted.scores(simulation.start, state.released))
             ledgers.extend(state.ledgers)
-            active.append(simulation.schedule.active)
+            active.append(took_part(simulation.schedule))
     return {present: np.concatenate(parts) for present, parts in scores.items()}, ledgers, active
 
 
@@ -186,21 +243,23 @@ def _stated(bound: AuditBound, confidence: float) -> AuditBound:
     return replace(bound, confidence=confidence)
 
 
-def _antennas(
+def _signals(
     single: Simulation,
     samples: Samples,
+    observer: Observer,
     repetitions: int,
     delta: float,
     confidence: float,
     sure: float,
     opener: Opener,
     advance: Advance | None,
-) -> View:
-    """What the base station's scores prove."""
+) -> _Attack:
+    """What the scores of someone who sees signals prove."""
     heard = {
         present: listen(
             single,
             samples,
+            observer,
             [2 * key + int(present) for key in range(repetitions)],
             _sign(single, present),
             opener,
@@ -208,12 +267,32 @@ def _antennas(
         )
         for present in (True, False)
     }
-    worlds = heard[True].scores, heard[False].scores
+    inside, outside = heard[True], heard[False]
+    scores, active = (inside.scores, outside.scores), inside.active + outside.active
+    view = read_heard(observer, inside, outside, single.config.neighbours, delta, confidence, sure)
+    return _Attack("receptions", [view], *scores, {}, inside.ledgers[0], active, [LISTENED[observer]])
+
+
+def read_heard(
+    observer: Observer,
+    inside: Heard,
+    outside: Heard,
+    neighbours: Neighbours,
+    delta: float,
+    confidence: float = 0.95,
+    sure: float = 0.95,
+) -> View:
+    """What scores of both worlds prove.
+
+    Args:
+        confidence: of this view and all others together; sure: of this one.
+    """
+    scores = inside.scores, outside.scores
     return View(
-        "base-station",
-        _stated(threshold_bound(*worlds, delta, sure), confidence),
-        _stated(gaussian_bound(*worlds, delta, sure), confidence),
-        uppers(heard[True].ledgers + heard[False].ledgers, single.config.neighbours, delta, "base-station"),
+        observer,
+        _stated(threshold_bound(*scores, delta, sure), confidence),
+        _stated(gaussian_bound(*scores, delta, sure), confidence),
+        uppers(inside.ledgers + outside.ledgers, neighbours, delta, observer),
     )
 
 

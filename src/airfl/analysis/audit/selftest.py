@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from airfl.analysis.audit.planted import DEFECTS, little_config
+from airfl.analysis.audit.planted import DEFECTS, SHIELDED, CoverName, little_config
 from airfl.analysis.audit.run import audit_run
 from airfl.analysis.audit.worlds import repeated
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 
-#: Audits of runs without a defect, and every how many of them claims credit for sampling.
-CLEAN, SAMPLED_EVERY = 300, 4
+#: Audits of runs without a defect, every how many of them claims credit for sampling, and every how many is shielded.
+CLEAN, SAMPLED_EVERY, SHIELDED_EVERY = 300, 4, 5
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,16 @@ def _worked_off(jobs: list[tuple[int, int, int]], workers: int) -> Iterator[list
 def _audit(job: tuple[int, int, int]) -> list[str]:
     """What speaks against one run: checks that failed and proofs that are refuted, by name."""
     which, seed, repetitions = job
-    sampled = DEFECTS[which].sampled if which >= 0 else seed % SAMPLED_EVERY == SAMPLED_EVERY - 1
+    sampled, cover = (DEFECTS[which].sampled, DEFECTS[which].cover) if which >= 0 else _kind(seed)
     opener = DEFECTS[which].open if which >= 0 else repeated
-    audit = audit_run(little_config(seed, sampled), "airfl-dp", repetitions, opener=opener)
+    scheme = "airfl-dp" if cover is None else SHIELDED
+    audit = audit_run(little_config(seed, sampled, cover), scheme, repetitions, opener=opener)
     refuted = [f"ε of {name} refuted" for name in audit.refuted if ACCOUNTANTS[name].valid]
     return [check.name for check in audit.failed] + refuted
+
+
+def _kind(seed: int) -> tuple[bool, CoverName | None]:
+    """Whether a run without a defect is sampled, and what its devices hide in."""
+    if seed % SHIELDED_EVERY == SHIELDED_EVERY - 1:
+        return False, "masks" if seed // SHIELDED_EVERY % 2 else "quadrature"
+    return seed % SAMPLED_EVERY == SAMPLED_EVERY - 1, None

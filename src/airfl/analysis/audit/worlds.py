@@ -10,7 +10,7 @@ import torch
 
 from airfl.air import EquivalentUplink, Receiver, Setting, SignalUplink, Uplink
 from airfl.devices import Samples, UpdateBlock, open_task
-from airfl.rounds import State, arrange
+from airfl.rounds import Schedule, State, arrange
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
 
@@ -31,9 +31,13 @@ Witness = Callable[[State, State], None]
 
 
 def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
-    """A trial once per key, with the same devices, data and channels, and participation and noise keyed anew."""
+    """A trial once per key, with the same devices, data and channels, and participation and noise keyed anew.
+
+    What devices hide in is found for those who take part, and no credit is claimed for who does: there all repetitions
+    share one draw of them.
+    """
     config, schedule, rows = single.config, single.schedule, (0,) * len(keys)
-    if config.system.everyone:
+    if one_draw(single):
         schedule = schedule.repeated(len(keys))
     else:
         radio = open_radio(config, rows)
@@ -49,6 +53,16 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
     return replace(
         single, task=task, schedule=schedule, uplink=kind(config.system.seed, tuple(keys)), start=task.initial_models()
     )
+
+
+def one_draw(single: Simulation) -> bool:
+    """Whether all repetitions of a trial have the same devices in every round."""
+    return single.config.system.everyone or single.scheme.encoder.cover != "nothing"
+
+
+def took_part(schedule: Schedule) -> np.ndarray:
+    """Who was drawn to take part, [R, T, K]: the law that a ledger states is about these. Who drops out comes later."""
+    return schedule.active if schedule.link.config.system.dropout == 0.0 else schedule.planned
 
 
 def play(simulation: Simulation, plant: Plant, advance: Advance | None, witness: Witness | None = None) -> State:
@@ -127,3 +141,11 @@ def random_direction(generator: np.random.Generator, dim: int) -> torch.Tensor:
     """A random direction of length 1."""
     draw = generator.standard_normal(dim)
     return torch.from_numpy(draw / np.linalg.norm(draw)).float()
+
+
+def some_of(generator: np.random.Generator, number: int, most: int) -> list[int]:
+    """All of the first numbers, or the first, the last and a draw of the others."""
+    if number <= most:
+        return list(range(number))
+    middle = generator.choice(np.arange(1, number - 1), most - 2, replace=False)
+    return sorted({0, number - 1, *middle.tolist()})
