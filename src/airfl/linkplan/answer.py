@@ -203,27 +203,33 @@ def answer(
     )
 
 
+def against_update(q: Quantities, noise_var: float) -> tuple[float, float]:
+    """√(d·v)/K over the norm of the averaged update, in one round, and the residual noise z of ``accuracy``.
+
+    The prediction was fitted with one alignment for all, so z has that, whatever is stated here.
+    """
+    assert q.parameters is not None
+    assert q.rounds is not None
+    clip = q.clip_norm or 1.0
+    update = q.update_norm if q.update_norm is not None else q.alignment * clip
+    ratio = math.sqrt(q.parameters * noise_var) / (q.active * update)
+    return ratio, math.sqrt(noise_var / q.rounds) / (q.active * ALIGNMENT * clip)
+
+
 def _ratios(
     q: Quantities, free_var: float, backoff: float, target2: float, tolerated: float | None, model: CostModel
 ) -> dict[str, Any]:
     """Noise against update, what that predicts, and how many devices a tolerated ratio takes, where known."""
     if q.devices is None or q.parameters is None or q.rounds is None:
         return {}
-    clip = q.clip_norm or 1.0
-    update = q.update_norm if q.update_norm is not None else q.alignment * clip
-    root_d = math.sqrt(q.parameters)
-    # Noise of the average over norm of the average, for a variance of 1 in one coordinate of the sum.
-    unit = 1.0 / (q.active * update)
-    # The prediction was fitted with one alignment for all, whatever is stated here.
-    fitted = ALIGNMENT * clip / update
-    residual = unit / fitted * math.sqrt(free_var / backoff / q.rounds)
+    ratio, residual = against_update(q, free_var / backoff)
     if tolerated is None:
-        tolerated = model.residual_for(ONE_POINT) * fitted * math.sqrt(q.rounds) * root_d
-    asked = q.rounds * (reach(q.relation) * clip) ** 2 / target2
-    needed = root_d * math.sqrt(asked) / (update * tolerated)
+        tolerated = model.residual_for(ONE_POINT) * ratio / residual
+    asked = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / target2
+    needed = q.active * against_update(q, asked)[0] / tolerated
     return {
-        "noise_to_update": unit * root_d * math.sqrt(free_var / backoff),
-        "free_noise_to_update": unit * root_d * math.sqrt(free_var),
+        "noise_to_update": ratio,
+        "free_noise_to_update": against_update(q, free_var)[0],
         "residual": residual,
         "accuracy_cost": model.cost(residual),
         "tolerated": tolerated,
