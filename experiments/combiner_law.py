@@ -44,7 +44,7 @@ ANTENNAS = (1, 2, 3, *(2**k for k in range(2, 9)))
 CLOSEST = 1e-3
 #: Channel coefficients held at a time where that is possible, by device, and drops at most.
 BATCH, MOST_DROPS = {"cpu": 2**19, "cuda": 2**23}, {"cpu": 256, "cuda": 512}
-#: Devices up to which one of them is followed through eight fadings (the planner asks up to 1,000); beyond, two.
+#: Devices up to which one of them is followed through eight fadings; beyond, two.
 FOLLOWED = 4096
 FIELDS = (
     "layout", "devices", "antennas", "drops", "fadings", "inverse_norm2", "standard_error", "drop_spread",

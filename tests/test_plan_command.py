@@ -18,13 +18,15 @@ from hypothesis import strategies as st
 
 from airfl import linkplan
 from airfl.channel.geometry import path_gain
-from airfl.channel.noise import noise_power_w
+from airfl.channel.noise import noise_power_w, thermal_power_w
 from airfl.errors import InputError
 from airfl.linkplan import Quantities, accuracy, answer, free_epsilon, noise_of, plan, pose, scenario_names, solve
 from airfl.linkplan.answer import squared_mu
+from airfl.linkplan.law import combining
+from airfl.linkplan.loudest import loudness
 from airfl.linkplan.quantities import WORDS
 from airfl.linkplan.show import sentences
-from airfl.privacy import GaussianAccountant, gaussian_epsilon, make_accountant, what_if_ledger
+from airfl.privacy import GaussianAccountant, gaussian_epsilon, gaussian_mu, make_accountant, what_if_ledger
 
 CELL = Quantities(
     devices=60,
@@ -38,6 +40,8 @@ CELL = Quantities(
     clip_norm=2.0,
     epsilon=4.0,
 )
+#: Receiver noise over thermal noise, which alone counts against a base station.
+NOISY = noise_power_w(-173.0, 1.0) / thermal_power_w(1.0)
 
 
 # --- against the accountant and the simulator
@@ -68,6 +72,7 @@ def test_random_scenarios_agree_with_the_simulators_ledger():
         row = compare(draw(rng, most_coefficients=4000), index, seconds=3.0)
         errors.append(abs(float(row["error"])))
         assert errors[-1] < 0.05 + 2 * float(row["sampling_error"]), row
+        assert 0.6 < float(row["base_plan"]) / float(row["base_simulated"]) < 1.7, row
     assert np.median(errors) < 0.03
 
 
@@ -94,11 +99,30 @@ def test_the_snr_is_the_papers():
     assert CELL.snr == pytest.approx(1e-9 * float(path_gain(500.0, 2.4e9)) / noise)
 
 
-def test_devices_that_are_followed_are_the_ledgers():
-    from airfl.linkplan.answer import FOLLOWED
-    from airfl.rounds.promise import MAX_DEVICE_NORMS
+@pytest.mark.parametrize(("layout", "participation", "rounds"), [("disk", 1.0, 3), ("ring", 0.4, 12)])
+def test_a_fleet_is_followed_device_by_device(layout, participation, rounds):
+    """Beyond a thousand devices too: who is heard best in one round is not in the next."""
+    q = CELL.with_values({"devices": 1200, "participation": participation, "layout": layout, "rounds": rounds})
+    q = q.with_values({"antennas": 4, "neighbours": "add-remove"})
+    _, ledgers = ledgers_of(q, seed=5, trials=range(4))
+    booked = np.mean([math.log(GaussianAccountant(one, "add-remove", "base-station").mu ** 2) for one in ledgers])
+    law = combining(layout, q.active, 4)
+    planned = squared_mu(q, law) * loudness(law, layout, 1200, q.active, 4, rounds) * NOISY
+    assert 10 * math.log10(planned) == pytest.approx(10 * booked / math.log(10), abs=2.5)
+    alone = squared_mu(q, law) * law.loudest_round / law.inverse_norm2 * NOISY
+    assert 10 * math.log10(alone / planned) > 1.0  # as if the loudest of every round were one and the same
 
-    assert FOLLOWED == MAX_DEVICE_NORMS
+
+def test_against_the_base_station_thermal_noise_counts_alone():
+    """What its receiver adds is no protection from it, at the same SNR; a colder one is credited as it is."""
+    found = {
+        density: answer(CELL.with_values({"noise_density_dbm_hz": density, "snr_db": -60.0, "distance_m": None}))
+        for density in (-180.0, 10 * math.log10(thermal_power_w(1.0) * 1000), -160.0)
+    }
+    cold, thermal, noisy = (gaussian_mu(one.epsilon["base-station"], 1e-5) ** 2 for one in found.values())
+    assert cold == pytest.approx(thermal, rel=1e-6)
+    assert noisy / thermal == pytest.approx(1e-16 / (thermal_power_w(1.0) * 1000), rel=1e-6)
+    assert len({one.epsilon["models"] for one in found.values()}) == 1
 
 
 # --- properties

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from experiments.combiner_law import ANTENNAS, DEVICES, How, cells, measure, read, single_antenna
@@ -14,6 +15,7 @@ from experiments.combiner_law import ANTENNAS, DEVICES, How, cells, measure, rea
 from airfl.errors import InputError
 from airfl.linkplan import answer, law, plan, pose
 from airfl.linkplan.law import LAYOUTS, MOST_DEVICES, combining, extended, fewest_devices, table
+from airfl.linkplan.loudest import heard_beyond, loudest, loudness
 from airfl.linkplan.show import sentences
 
 CHECK = Path(__file__).parents[1] / "experiments" / "results" / "combiner_law_check.csv"
@@ -93,6 +95,64 @@ def test_the_table_has_no_holes_and_hits_its_own_cells(layout):
             assert found.loudest_run <= found.loudest_round * 1.000001
     for antennas in (16, 3, 256):
         assert vars(combining(layout, 64, antennas)) == pytest.approx(vars(table(layout)[6, antennas]), rel=1e-9)
+
+
+# --- the loudest device of a run
+
+
+@pytest.mark.parametrize(("near", "shape"), [(0.01, 1), (0.5, 7), (3.0, 31), (200.0, 255)])
+def test_how_loud_a_device_is_in_a_round(near, shape):
+    """Against the integral over x, by mpmath."""
+    spread = 1.0 + np.array([0.1, 0.5, 1.0, 3.0]) * shape / (near + 0.7)
+    for heard, found in zip(spread, heard_beyond(spread, near, shape), strict=True):
+        # Where Γ has no chance of being so large there is nothing to integrate.
+        nodes = [near, near + 0.1, near + 1, near + 5, near + 40]
+        exact = mpmath.quad(
+            lambda x, z=heard - 1.0: mpmath.exp(near - x) * mpmath.gammainc(shape, z * x, regularized=True), nodes
+        )
+        assert found == pytest.approx(float(exact), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("layout", "devices", "participation", "antennas", "level", "rounds"),
+    [("ring", 200, 0.3, 8, 0.2, 10), ("disk", 200, 1.0, 4, 0.1, 5), ("ring", 50, 0.4, 1, 0.3, 30)],
+)
+def test_the_loudest_of_a_run_is_that_of_many_draws(layout, devices, participation, antennas, level, rounds):
+    rng, logs = np.random.default_rng(3), []
+    for _ in range(400):
+        place = np.maximum(rng.random(devices), 1e-6) if layout == "disk" else np.ones(devices)
+        shape = devices, rounds
+        x = level * place[:, None] + rng.exponential(size=shape)
+        heard = 1.0 + (rng.gamma(antennas - 1, size=shape) if antennas > 1 else 0.0) / x
+        logs.append(math.log((heard * (rng.random(shape) < participation)).sum(axis=1).max() / rounds))
+    error = np.std(logs) / 20
+    assert error < 0.03
+    found = loudest(layout, devices, participation, antennas, level, rounds)
+    assert math.log(found) == pytest.approx(np.mean(logs), abs=0.03 + 3 * error)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_loudest_of_a_run_is_what_the_table_measured(layout):
+    """Eight rounds, two beyond 4,096 devices: never used by the planner, and met within a decibel and a half."""
+    errors = []
+    for (k, antennas), cell in table(layout).items():
+        devices, rounds = 2**k, 8 if 2**k <= 4096 else 2
+        if antennas in (2, 8, 64, 256):
+            found = loudness(cell, layout, devices, devices, antennas, rounds) * cell.inverse_norm2
+            errors.append(10 * math.log10(found / cell.loudest_run))
+    assert len(errors) > 50
+    assert np.abs(errors).max() < 1.5
+    assert np.median(np.abs(errors)) < 0.4
+
+
+def test_more_rounds_average_luck_out_and_fewer_of_ones_own_are_heard_less():
+    cell = combining("disk", 3000, 8)
+    over = [loudness(cell, "disk", 3000, 3000, 8, rounds) for rounds in (1, 10, 100, 10_000, 10**9)]
+    assert (np.diff(over) < 0).all()
+    assert over[-1] > 1.0
+    often = [loudness(cell, "disk", devices, 3000, 8, 1000) for devices in (3000, 6000, 60_000)]
+    assert (np.diff(often) < 0).all()
+    assert loudness(combining("ring", 10, 1), "ring", 10, 10, 1, 50) == 1.0
 
 
 # --- beyond the table

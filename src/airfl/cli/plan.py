@@ -44,11 +44,15 @@ def plan(
         float | None, typer.Option(help="Noise-to-update ratio for the smallest number of devices.")
     ] = None,
     solve_for: Annotated[str | None, typer.Option(metavar="NAME", help="Which quantity is unknown.")] = None,
+    observer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="base-station: what hiding from it costs as well; takes seconds.")
+    ] = None,
     out: Annotated[str | None, typer.Option(help="Folder for the phase diagram.")] = None,
     as_json: Json = False,
 ) -> None:
     """Is DP a perk on this link? Free ε, margin, noise against update, energy, time; or solve for one unknown."""
     from airfl import linkplan
+    from airfl.errors import InputError
     from airfl.linkplan import accuracy
     from airfl.linkplan.show import print_plan
 
@@ -76,7 +80,18 @@ def plan(
         "layout": layout,
         "noise_var": noise_var,
     }
+    if observer not in (None, "base-station"):
+        raise InputError(f"--observer must be base-station, whom devices can hide from; got `{observer}`")
     answer = linkplan.plan(scenario, given, solve_for, tolerate)
+    hidden = None
+    if observer is not None:
+        from airfl import analysis
+        from airfl.analysis import cover_plan
+        from airfl.report.progress import Steps
+
+        cover_plan.check_link(answer.quantities)
+        with Steps("cover", cover_plan.steps(answer.quantities)) as steps:
+            hidden = analysis.plan_cover(answer.quantities, advance=steps.advance)
     title = "plan" if scenario is None else Path(scenario).stem
     check = accuracy.study_check()
     folder = None
@@ -88,6 +103,11 @@ def plan(
         draw_plan(answer, title, folder)
     if as_json:
         checked = None if check is None else check.summary
-        print(json.dumps({**answer.summary, "prediction_check": checked}, allow_nan=False))
-    else:
-        print_plan(answer, title, check, folder)
+        shielded = None if hidden is None else hidden.summary
+        print(json.dumps({**answer.summary, "prediction_check": checked, "shielded": shielded}, allow_nan=False))
+        return
+    print_plan(answer, title, check, folder)
+    if hidden is not None:
+        from airfl.report.cover_plan import print_cover
+
+        print_cover(hidden, answer.quantities)

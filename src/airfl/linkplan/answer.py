@@ -7,6 +7,9 @@ replace),
 
 The clip norm cancels: at full power a device is heard as loud as its power allows, whatever c is. A budget of μ* asks
 for v = T·S²/μ*², so for a power lower by the factor β = μ*²/μ² where that is below one.
+
+A curious base station hears the best heard device louder (``loudest``), and against it thermal noise alone is credited,
+as in a run: the noise density says what share of σ² that is.
 """
 
 from __future__ import annotations
@@ -15,17 +18,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from airfl.channel.noise import noise_power_w, thermal_power_w
 from airfl.errors import InputError
 from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
 from airfl.linkplan.law import Combining, combining
+from airfl.linkplan.loudest import loudness
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu, reach
 from airfl.privacy.ratios import squared_sum
 
-#: Devices up to which the ledger follows each of them through the run (``promise.MAX_DEVICE_NORMS``).
-FOLLOWED = 1000
-#: Rounds over which the table followed them.
-RUN_ROUNDS = 8
 #: What rounding may do to μ²: a solved link sits on the threshold, and counts as one that meets its target.
 ROUNDING = 1e-9
 #: The cost in accuracy at which the smallest number of devices is stated: one point.
@@ -160,9 +161,15 @@ def answer(
         found = gaussian_epsilon(q.delta, math.sqrt(squared))
         return found if math.isfinite(found) else None
 
+    curious = None
+    if law is not None:
+        # Of its receiver's noise what a better one could do without does not count against a base station.
+        uncredited = max(1.0, noise_power_w(q.noise_density_dbm_hz, 1.0) / thermal_power_w(1.0))
+        curious = uncredited * loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds)
+
     def by_observer(factor: float) -> dict[str, float | None]:
         seen: dict[str, float | None] = dict.fromkeys(("model", "models"), epsilon_at(mu2 * factor))
-        seen["base-station"] = None if law is None else epsilon_at(mu2 * factor * _loudness(q, law))
+        seen["base-station"] = None if curious is None else epsilon_at(mu2 * factor * curious)
         return seen
 
     free_var = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / mu2
@@ -196,43 +203,35 @@ def answer(
     )
 
 
+def against_update(q: Quantities, noise_var: float) -> tuple[float, float]:
+    """√(d·v)/K over the norm of the averaged update, in one round, and the residual noise z of ``accuracy``.
+
+    The prediction was fitted with one alignment for all, so z has that, whatever is stated here.
+    """
+    assert q.parameters is not None
+    assert q.rounds is not None
+    clip = q.clip_norm or 1.0
+    update = q.update_norm if q.update_norm is not None else q.alignment * clip
+    ratio = math.sqrt(q.parameters * noise_var) / (q.active * update)
+    return ratio, math.sqrt(noise_var / q.rounds) / (q.active * ALIGNMENT * clip)
+
+
 def _ratios(
     q: Quantities, free_var: float, backoff: float, target2: float, tolerated: float | None, model: CostModel
 ) -> dict[str, Any]:
     """Noise against update, what that predicts, and how many devices a tolerated ratio takes, where known."""
     if q.devices is None or q.parameters is None or q.rounds is None:
         return {}
-    clip = q.clip_norm or 1.0
-    update = q.update_norm if q.update_norm is not None else q.alignment * clip
-    root_d = math.sqrt(q.parameters)
-    # Noise of the average over norm of the average, for a variance of 1 in one coordinate of the sum.
-    unit = 1.0 / (q.active * update)
-    # The prediction was fitted with one alignment for all, whatever is stated here.
-    fitted = ALIGNMENT * clip / update
-    residual = unit / fitted * math.sqrt(free_var / backoff / q.rounds)
+    ratio, residual = against_update(q, free_var / backoff)
     if tolerated is None:
-        tolerated = model.residual_for(ONE_POINT) * fitted * math.sqrt(q.rounds) * root_d
-    asked = q.rounds * (reach(q.relation) * clip) ** 2 / target2
-    needed = root_d * math.sqrt(asked) / (update * tolerated)
+        tolerated = model.residual_for(ONE_POINT) * ratio / residual
+    asked = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / target2
+    needed = q.active * against_update(q, asked)[0] / tolerated
     return {
-        "noise_to_update": unit * root_d * math.sqrt(free_var / backoff),
-        "free_noise_to_update": unit * root_d * math.sqrt(free_var),
+        "noise_to_update": ratio,
+        "free_noise_to_update": against_update(q, free_var)[0],
         "residual": residual,
         "accuracy_cost": model.cost(residual),
         "tolerated": tolerated,
         "smallest_devices": max(1, math.ceil(needed / q.participation * (1.0 - 1e-12))),
     }
-
-
-def _loudness(q: Quantities, law: Combining) -> float:
-    """μ² of a base station that looks at every antenna over μ² of who sees the models; never below one.
-
-    The ledger of a small cell follows the device that is heard best over its own rounds. The more rounds, the more the
-    luck of fading averages out, like one over their number: between one round and the eight of the table, and beyond.
-    """
-    heard = law.loudest_round
-    if q.devices is not None and q.devices <= FOLLOWED:
-        own = max(1.0, q.participation * (q.rounds or 1))
-        luck = (1.0 / own - 1.0 / RUN_ROUNDS) / (1.0 - 1.0 / RUN_ROUNDS)
-        heard = law.loudest_run + luck * (law.loudest_round - law.loudest_run)
-    return max(1.0, heard / law.inverse_norm2)

@@ -45,7 +45,7 @@ class Combining:
         drop_spread: standard deviation of log(1/ρ) over where the devices are.
         mean_power: mean over devices of their transmit power over the limit.
         loudest_round: ‖h_i s_i‖² of the device that is heard best in a round, in the same units as 1/ρ.
-        loudest_run: the same for one device over eight rounds.
+        loudest_run: the same for one device over eight rounds, two beyond 4,096 devices: a check on ``loudest``.
         octaves_beyond: how far K is beyond what was measured, in doublings; 0 within.
     """
 

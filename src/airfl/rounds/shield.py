@@ -4,7 +4,7 @@ Unknown are the cover of a trial (a², and e² or b²) and the norms q_t. The no
 the power limit asks for q_t ≥ π_t κ_t with κ_t² = 1 + d(a² + e² + k b²)/c². Two ways to more noise are tried at every
 level of the cover: power held back (larger q_t, a = 0), and own noise (a > 0, q_t as small as the power allows).
 Everything is monotone, so each way is a bisection, and the level is found by climbing a ladder. Own noise is the last
-resort: it is taken only where it saves a decibel.
+resort: it is taken only where it saves a decibel, or keeps the run from being refused.
 
 Where a run's rounds will differ from what is planned with (imperfect channel knowledge, dropouts), the plan looks at a
 few draws of the same law that are not the run's own, and leaves some room. What is booked is what happens.
@@ -52,6 +52,10 @@ ROUGHLY, WELL = 1e-4, 1e-7
 FOLLOWED = 48
 #: Numbers that may be held to look at all devices again.
 HELD = 150_000_000
+#: How often devices that were not followed may turn out to stand out.
+CHECKS = 20
+#: Decibels of power: how far it is looked for, how exactly it is found, and steps on the way down.
+MOST_DB, CLOSE_DB, STEP_DB = 160.0, 0.5, 5.0
 
 
 @dataclass(frozen=True)
@@ -247,6 +251,23 @@ class Problem:
         cover = self.cover(kind, level, own)
         return self._shield(self.least_norms(cover), cover)
 
+    def at_noise(self, kind: Kind, level: float, noise: float) -> Shield | None:
+        """Cover of a level, by either way, with so much noise in the sum; None where that does not keep the promise."""
+        bare = self.cover(kind, level, 0.0)
+        least = self.noise(self.least_norms(bare), bare)
+        if least > noise:
+            return None
+        floor = smallest(lambda f: noise / self.noise(self._at(f, bare), bare), 1.0, self._scale, 1e-9)
+        norms = self._at(floor, bare)
+        if self.spent(norms, bare) <= self.target:
+            return self._shield(norms, bare)
+        # Full power: the noise of the sum is a straight line in own noise.
+        unit = self.clip_norm**2
+        more = self.cover(kind, level, unit)
+        cover = self.cover(kind, level, unit * (noise - least) / (self.noise(self.least_norms(more), more) - least))
+        norms = self.least_norms(cover)
+        return self._shield(norms, cover) if self.spent(norms, cover) <= self.target else None
+
     def check(self, shield: Shield) -> bool:
         """Whether all devices keep to the budget; those that do not are followed from now on."""
         kept = True
@@ -421,7 +442,7 @@ def cover_kind(config: Config, senders: int) -> Kind:
 
 def _checked(problem: Problem, find: Callable[[Problem], Shield]) -> Shield:
     """What is found with the followed devices, once all others keep to it too."""
-    for _ in range(20):
+    for _ in range(CHECKS):
         shield = find(problem)
         if problem.check(shield):
             return shield
@@ -438,9 +459,10 @@ def _least(problem: Problem, kind: Kind) -> Shield:
         return least
     level = _climb(problem.with_own_noise, kind)
     other = None if level is None else problem.with_own_noise(kind, level, WELL)
+    limit = problem.config.scheme.cover_price_db
     if least is None or (other is not None and WORTH_OWN_NOISE * other.noise < least.noise):
         return _some(other)
-    return least
+    return other if other is not None and other.price_db <= limit < least.price_db else least
 
 
 def _climb(find: Callable[[Kind, float], Shield | None], kind: Kind) -> float | None:
@@ -473,28 +495,62 @@ def _some(shield: Shield | None) -> Shield:
     return shield
 
 
+def missing_db(problem: Problem, kind: Kind) -> float | None:
+    """Decibels of power that are missing to hide within ``scheme.cover_price_db``; None where no power is enough."""
+    low, high = 0.0, 5.0
+    while high < MOST_DB and not hides_within(problem, kind, high):
+        low, high = high, 2.0 * high
+    if high >= MOST_DB and not hides_within(problem, kind, high):
+        return None
+    while high - low > CLOSE_DB:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if hides_within(problem, kind, middle) else (middle, high)
+    return high
+
+
+def spare_db(problem: Problem, kind: Kind) -> float | None:
+    """By how many decibels the power may fall before some are missing; None where devices hide at any lower power too.
+
+    Power that is so low that the receiver's noise hides everybody is enough again, so the search takes small steps.
+    """
+    low, high = 0.0, STEP_DB
+    while hides_within(problem, kind, -high):
+        low, high = high, high + STEP_DB
+        if high > MOST_DB:
+            return None
+    while high - low > CLOSE_DB:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if hides_within(problem, kind, -middle) else (low, middle)
+    return low
+
+
+def hides_within(problem: Problem, kind: Kind, decibels: float = 0.0) -> bool:
+    """Whether a run with so many more decibels of power finds a cover within ``scheme.cover_price_db``.
+
+    Quicker than finding the one with the least noise, and a little stricter: a run takes the least power of those that
+    are ``NEARLY`` as good.
+    """
+    raised = replace(problem, power=problem.power * 10.0 ** (decibels / 10.0), _starts={})
+    noise = raised.trusted * 10.0 ** (problem.config.scheme.cover_price_db / 10.0) / NEARLY
+    for _ in range(CHECKS):
+        found = (raised.at_noise(kind, level, noise) for level in ((0.0,) if kind == "none" else (0.0, *LADDER)))
+        shield = next((one for one in found if one is not None), None)
+        if shield is None or raised.check(shield):
+            return shield is not None
+    return False
+
+
 def _missing(problem: Problem, kind: Kind, shield: Shield) -> str:
     """How many decibels of power are missing, in one sentence."""
-    config = problem.config
-    limit = config.scheme.cover_price_db
-
-    def price(decibels: float) -> float:
-        return _least(replace(problem, power=10.0 ** (decibels / 10.0), _starts={}), kind).price_db
-
-    low, high = 0.0, 5.0
-    while high < 160.0 and price(high) > limit:
-        low, high = high, 2.0 * high
+    config, missing = problem.config, missing_db(problem, kind)
     noise = f"{shield.price_db:.1f} dB more noise than a trusted base station takes"
-    if high >= 160.0 and price(high) > limit:
+    if missing is None:
         return (
             f'cover = "{kind}" cannot hide {int(problem.senders.min())} devices from {config.system.num_antennas} '
             f"antennas at any power: it would take {noise}; take fewer antennas, raise `privacy.epsilon`, or set "
             f'`scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
         )
-    while high - low > 0.5:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if price(middle) > limit else (low, middle)
-    needed = _up(config.channel.power_w * 10.0 ** (high / 10.0))
+    needed = _up(config.channel.power_w * 10.0 ** (missing / 10.0))
     missing = math.ceil(10.0 * math.log10(needed / config.channel.power_w))
     return (
         f"the power does not reach to hide the devices: {missing} dB are missing, and with "
