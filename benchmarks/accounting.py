@@ -9,11 +9,22 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from airfl.privacy import ACCOUNTANTS, Domain, Ledger, RoundEvent, Sampling, WhatIf, gaussian_epsilon, make_accountant
+from airfl.privacy import (
+    ACCOUNTANTS,
+    Domain,
+    Ledger,
+    Observer,
+    RoundEvent,
+    Sampling,
+    WhatIf,
+    gaussian_epsilon,
+    make_accountant,
+)
 
 
 def ledger(rounds: int, law: str = "all", rate: float = 1.0, *, domain: Domain | None = None) -> Ledger:
@@ -23,7 +34,7 @@ def ledger(rounds: int, law: str = "all", rate: float = 1.0, *, domain: Domain |
     return Ledger(
         tuple(
             RoundEvent(
-                t, 1.0, 1.0, float(v), "channel", 1.0, 1.0, sampling, 0.1, domain=domain, hides_participation=True
+                t, 1.0, 1.0, float(v), "channel", 1.0, sampling, 0.1, domain, hides_participation=True, base_station=1.0
             )
             for t, v in enumerate(variances)
         )
@@ -39,15 +50,17 @@ def seconds(work: Callable[[], object], repeat: int = 3) -> float:
     return min(times)
 
 
-def grow(accountant: str, rounds: int, observer: str = "model") -> float:
+def grow(accountant: str, rounds: int, observer: str = "model", devices: int = 0) -> float:
     """A run that looks at ε after every round; first that the last one is what all rounds at once give."""
     gaussian_epsilon.cache_clear()
-    events = ledger(rounds).events
+    everyone = Sampling("all", devices, devices) if devices else None
+    events = [replace(event, sampling=everyone or event.sampling) for event in ledger(rounds).events]
+    seen: dict[Observer, np.ndarray] = {"base-station": np.linspace(0.0, 1.0, devices)} if devices else {}
     book, spent = Ledger(), 0.0
     for event in events:
-        book = book.append(event)
+        book = book.append(event, seen)
         spent = make_accountant(accountant, book, "replace", observer).epsilon(1e-5)  # type: ignore[arg-type]
-    afresh = make_accountant(accountant, Ledger(tuple(events)), "replace", observer)  # type: ignore[arg-type]
+    afresh = make_accountant(accountant, Ledger(events, book.devices), "replace", observer)  # type: ignore[arg-type]
     assert spent == afresh.epsilon(1e-5)
     return spent
 
@@ -62,7 +75,7 @@ def ask(rounds: int, rate: float, poisson: bool) -> None:
 def floor(rate: float) -> None:
     """What `airfl-dp` asks for before it begins, with rare participation."""
     sampling = Sampling("poisson", 10**9, rate * 10**9)
-    template = RoundEvent(0, 1.0, 1.0, 1.0, "channel", 2.0, 1.0, sampling, 0.1, hides_participation=True)
+    template = RoundEvent(0, 1.0, 1.0, 1.0, "channel", 2.0, sampling, 0.1, hides_participation=True)
     ACCOUNTANTS["sampled"].budget(1.0, 1e-5, template, "add-remove", 10)
 
 
@@ -73,6 +86,10 @@ def ratios() -> dict[str, float]:
         "every round of a run, liu2020, T = 4,000 → 8,000": (lambda t: grow("liu2020", t), 4000),
         "every round of a run, base station, T = 4,000 → 8,000": (
             lambda t: grow("gaussian", t, "base-station"),
+            4000,
+        ),
+        "every round of a run, base station and 6,000 devices, T = 4,000 → 8,000": (
+            lambda t: grow("gaussian", t, "base-station", 6000),
             4000,
         ),
         "what-if, all accountants, T = 500,000 → 1,000,000": (lambda t: ask(t, 1.0, False), 500_000),
@@ -113,9 +130,9 @@ def main() -> None:
         print(json.dumps({**results, "ratios": doubled}))
         return
     for name, value in results.items():
-        print(f"{name:<56} {1e3 * value:10.1f} ms")
+        print(f"{name:<72} {1e3 * value:10.1f} ms")
     for name, value in doubled.items():
-        print(f"{name:<56} {value:10.2f} times")
+        print(f"{name:<72} {value:10.2f} times")
 
 
 if __name__ == "__main__":
