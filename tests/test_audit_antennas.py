@@ -213,7 +213,10 @@ def test_whom_a_shielded_run_promises_to_is_audited_too(brief):
     assert audit.promised_to == "everything"
     assert sum(steps) == analysis.audit_steps(config, "airfl-shielded", 60) == 240
     assert not audit.findings
-    assert audit.summary["views"][-1]["epsilon_upper"]["gaussian"] == pytest.approx(8.0, rel=1e-2)
+    # A device that takes part knows its own noise, and so the models, of four others' noise, use up the budget first.
+    upper = {view["observer"]: view["epsilon_upper"]["gaussian"] for view in audit.summary["views"]}
+    assert upper["models"] == pytest.approx(8.0, rel=1e-2)
+    assert 7.0 < upper["everything"] <= 8.0
     assert any("what the antennas hear of the cover" in line for line in audit.tested)
 
 
