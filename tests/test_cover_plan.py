@@ -146,26 +146,18 @@ def arrange_shielded(q: Quantities, power: float):
 
 @pytest.mark.parametrize(("layout", "participation"), [("disk", 1.0), ("ring", 0.4), ("disk", 0.4)])
 def test_few_rounds_stand_for_many(layout, participation, no_search):
-    """48 rounds made of 16: noise within one and a half decibels, cover within a step of its ladder."""
+    """48 rounds made of 16: noise within a decibel (own noise one and a half), cover within a step of its ladder."""
     q = CELL.with_values({**LONG, "layout": layout, "participation": participation, "power_w": 1e-4})
     found = plan_cover(q)
     assert (found.rounds, found.made_rounds) == (16, 48)
     config = run_of(q, **{"scheme.cover_price_db": 1000.0})
     radio = open_radio(config, [0])
     whole = arrange(config, SCHEMES["airfl-shielded"], radio, q.parameters).shields[0]
-    assert found.rows["shielded"].price_db == pytest.approx(whole.price_db, abs=1.5)
+    assert found.rows["shielded"].price_db == pytest.approx(whole.price_db, abs=1.0)
     assert found.power_db == pytest.approx(whole.used.power_db, abs=6.5)
     alone = config.replace({"scheme.cover": "none"})
     none = arrange(alone, SCHEMES["airfl-shielded"], radio.at(alone), q.parameters).shields[0]
     assert found.rows["own-noise"].price_db == pytest.approx(none.price_db, abs=1.5)
-    print(
-        found.rows["shielded"].price_db,
-        whole.price_db,
-        found.power_db,
-        whole.used.power_db,
-        found.rows["own-noise"].price_db,
-        none.price_db,
-    )
 
 
 def test_the_base_station_of_the_drawn_rounds_is_the_laws(no_search):
