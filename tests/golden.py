@@ -93,7 +93,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "shielded-masks": {**SHIELDED, **MASKS, "system.num_antennas": 12},
     "shielded-signal": {**SHIELDED, **MASKS, "scheme.uplink": "signal"},
     "shielded-none": {**SHIELDED, "scheme.cover": "none", "privacy.credited_noise": "receiver"},
-    "shielded-csi-error": {**SHIELDED, "channel.csi_error": 1e-4, "scheme.uplink": "signal"},
+    "shielded-csi-error": {**SHIELDED, "channel.csi_error": 1e-5, "scheme.uplink": "signal"},
     "dropout": {"system.dropout": 0.2},
     "shielded-dropout": {**SHIELDED, **MASKS, "system.dropout": 0.1, "scheme.uplink": "signal"},
     "colluding": {**SHIELDED, "privacy.colluding": 0.2, "scheme.names": ["airfl-an", "airfl-shielded"]},

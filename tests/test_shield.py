@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import airfl
@@ -273,6 +273,9 @@ def test_rounds_are_stacked_and_devices_picked_without_changing_what_is_seen():
 
 
 @given(seed=st.integers(0, 10**6), senders=st.integers(0, 40), half=st.integers(1, 5))
+@example(seed=0, senders=2, half=1)
+@example(seed=0, senders=6, half=3)
+@example(seed=0, senders=7, half=3)
 def test_the_graph_of_masks_is_regular_and_connected(seed, senders, half):
     degree = 2 * half
     edges = mask_edges(np.random.default_rng(seed), senders, degree)

@@ -44,7 +44,6 @@ CASES = {
     "the strongest": ({"scheme.selection": "strongest", "scheme.selection_keep": 0.75}, True),
     "dropouts": ({"system.dropout": 0.1}, False),
     "dropouts, masks": ({**MASKS, "system.dropout": 0.1}, False),
-    "dropouts, best share": ({"system.dropout": 0.1, "scheme.selection": "aligned"}, False),
     "erred channels": ({"channel.csi_error": 1e-4}, False),
     "erred channels, masks": ({**MASKS, "channel.csi_error": 1e-4}, False),
     "erred channels, credited": ({"channel.csi_error": 1e-4, "privacy.credit_leak": True}, False),
@@ -115,6 +114,27 @@ def test_one_antenna_needs_no_cover(shielded):
     assert plan.cover.is_nothing()
     assert torch.allclose(plan.noise_var, trusting.noise_var, rtol=3e-6)
     assert torch.allclose(plan.norm, trusting.norm, rtol=2e-6)
+
+
+def test_colluders_know_each_others_noise(shielded):
+    """A single one knows one of twelve, three of them three."""
+    for colluding, known in ((0.0, 1), (0.05, 1), (0.25, 3)):
+        config = shielded.replace({"scheme.names": ["airfl-an"], "privacy.colluding": colluding})
+        plan = plan_of(config, "airfl-an", trials=(0,))
+        own = float(plan.cover.own)
+        assert own > 0
+        assert torch.allclose(plan.noise_var - plan.unknown_var, torch.full((1, 4), known * own, dtype=torch.float64))
+        assert np.allclose([event.noise_var for event in booked(plan).events], plan.unknown_var[0], rtol=1e-12)
+
+
+def test_rounds_without_anyone_take_no_more_noise_than_they_must(shielded):
+    changes, _ = CASES["poisson, seldom"]
+    plan = plan_of(shielded.replace(changes), "airfl-shielded", trials=(0,))
+    empty = plan.sending[0] == 0
+    assert 0 < int(empty.sum()) < 9
+    assert torch.allclose(plan.norm[0][empty], plan.minimum[0][empty])
+    assert bool((plan.norm[0][~empty] > 10 * plan.minimum[0][~empty]).all())
+    assert [event.gain_bound for event in booked(plan).events] == (~empty).double().tolist()
 
 
 def problem_of(plan, row, kind):
@@ -273,8 +293,8 @@ def test_too_little_power_is_named_and_with_so_much_it_works(shielded, changes):
     assert 10 * math.log10(power / 3e-7) == pytest.approx(missing, abs=1.0)
     plan = plan_of(weak.replace({"channel.power_w": power}), "airfl-shielded", trials=(0,))
     assert plan.shields[0].price_db <= 3.0
-    with pytest.raises(InputError, match="the power does not reach"):
-        plan_of(weak.replace({"channel.power_w": power / 10**0.2}), "airfl-shielded", trials=(0,))
+    with pytest.raises(InputError, match="the power does not reach"):  # and it is not much more than it takes
+        plan_of(weak.replace({"channel.power_w": power / 10**0.4}), "airfl-shielded", trials=(0,))
     price = float(re.search(r"`scheme\.cover_price_db` above ([\d.]+)", words).group(1))
     dear = plan_of(weak.replace({"scheme.cover_price_db": price + 0.1}), "airfl-shielded", trials=(0,))
     assert dear.shields[0].price_db == pytest.approx(price, abs=0.1)
@@ -306,6 +326,13 @@ def test_what_is_foreseen_has_the_law_of_what_happens(shielded):
     assert sum(map(len, heard)) == pytest.approx(0.7 * 720, abs=5 * math.sqrt(0.21 * 720))
     assert int((plan.active >= 0).sum()) == pytest.approx(0.7 * 360, abs=5 * math.sqrt(0.21 * 360))
     assert not any(np.array_equal(who, plan.active[0, t][plan.active[0, t] >= 0]) for t, who in enumerate(heard[:6]))
+
+
+def test_a_share_is_chosen_for_devices_that_drop_out_too(shielded):
+    changes = {"scheme.names": ["airfl-dp"], "scheme.selection": "aligned", "scheme.effort": 0.1, "system.dropout": 0.5}
+    plan = plan_of(shielded.replace(changes), "airfl-dp", trials=(0,))
+    assert plan.normaliser == plan.planned.shape[2] >= plan.sending.max()
+    assert int(plan.sending.sum()) < plan.planned.size
 
 
 def test_repetitions_that_draw_who_takes_part_anew_have_dropouts_too(shielded):
