@@ -17,6 +17,7 @@ from airfl.air.setting import NO_EDGES
 from airfl.channel.noise import thermal_power_w
 from airfl.devices.updates import UpdateBlock
 from airfl.privacy import BudgetError, Ledger, make_accountant
+from airfl.rounds import check_views
 from airfl.transceiver import Cover, base_station_sight
 from tests.test_participation import plan_of, simulation_of
 
@@ -203,8 +204,11 @@ def test_a_ledger_by_which_the_model_tells_more_than_the_antennas_is_refused(lon
     (ledger,) = state.ledgers
     empty = int(np.flatnonzero(simulation.schedule.sending[0].numpy() == 0)[0])
     rows = [replace(event, gain_bound=1.0) if event.round == empty else event for event in ledger.events]
+    forged = Ledger(tuple(rows))
     with pytest.raises(BudgetError, match="contradicts itself"):
-        simulation.release(replace(state, ledgers=(Ledger(tuple(rows), ledger.devices),)))
+        check_views(simulation.schedule, 0, forged)
+    with pytest.raises(BudgetError, match="observer models"):  # whoever sees the models is kept to the budget too
+        simulation.release(replace(state, ledgers=(forged,)))
 
 
 def test_empty_rounds_keep_their_sensitivity_where_credit_goes_by_the_law(lonely):
