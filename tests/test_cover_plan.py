@@ -20,7 +20,9 @@ from airfl.linkplan import Quantities, answer
 from airfl.privacy import gaussian_mu
 from airfl.report.cover_plan import cover_sentences
 from airfl.rounds import arrange
-from airfl.rounds.shield import LADDER, NEARLY, Problem, _least, cover_kind, hides_within
+from airfl.rounds.enough import LADDER, NEARLY, hides_within
+from airfl.rounds.hiding import Problem
+from airfl.rounds.shield import _least, cover_kind
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
 

@@ -16,7 +16,8 @@ import airfl
 from airfl.errors import InputError
 from airfl.privacy import BudgetError, Ledger, gaussian_mu, make_accountant
 from airfl.rounds import book
-from airfl.rounds.shield import WORTH_OWN_NOISE, Problem
+from airfl.rounds.hiding import Problem
+from airfl.rounds.shield import WORTH_OWN_NOISE
 from tests.test_participation import plan_of, simulation_of
 
 MASKS = {"scheme.cover": "masks", "scheme.mask_degree": 4}

@@ -29,7 +29,9 @@ from airfl.privacy import Ledger, Observer, PrivacyError, gaussian_epsilon, gaus
 from airfl.privacy.ratios import seen_mu, squared_sum
 from airfl.rounds import Schedule, book, make_promise
 from airfl.rounds.arrange import arrange_rounds
-from airfl.rounds.shield import Kind, Problem, cover_kind, hides_within, missing_db, spare_db
+from airfl.rounds.enough import hides_within, missing_db, spare_db
+from airfl.rounds.hiding import Kind, Problem
+from airfl.rounds.shield import cover_kind
 from airfl.schemes import SCHEMES
 from airfl.transceiver import Radio
 

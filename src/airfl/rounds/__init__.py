@@ -4,6 +4,7 @@ In: configuration, scheme, radio, updates. Out: settings, events, rows. May impo
 """
 
 from airfl.rounds.booking import book, check_views, gradient_variance, update_factor
+from airfl.rounds.hiding import CoverUsed
 from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import RoundRecord, Watch, record_round
@@ -11,7 +12,6 @@ from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.share import arrange
-from airfl.rounds.shield import CoverUsed
 from airfl.rounds.state import State, Step
 
 __all__ = [

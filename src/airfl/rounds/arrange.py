@@ -13,9 +13,10 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
+from airfl.rounds.hiding import Shield
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
-from airfl.rounds.shield import Shield, cover_kind, find_shields
+from airfl.rounds.shield import cover_kind, find_shields
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain

@@ -14,9 +14,9 @@ from airfl.air.setting import NO_EDGES
 from airfl.channel import Link
 from airfl.parallel import torch_threads
 from airfl.privacy import Budget, Observer
+from airfl.rounds.hiding import Shield
 from airfl.rounds.observed import graph, leak_of, observed, signal_observers
 from airfl.rounds.promise import Promise, longest
-from airfl.rounds.shield import Shield
 from airfl.schemes import Scheme
 from airfl.transceiver import Cover, Perk, Transmission, degrees_of, perk, perk_at, served_channels, transmit
 
