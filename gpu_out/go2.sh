@@ -1,8 +1,0 @@
-export PYTHONPATH=src:gpu_libs:. AIRFL_CACHE=$PWD/gpu_data OMP_NUM_THREADS=4
-S=$1
-cp -r gpu_out/d gpu_out/g $OUT/
-go() { d=$1; shift; timeout $((S+75)) python -m experiments.shield --out $OUT/$d --device cuda --seconds $S "$@" > /tmp/$d.txt 2>&1; tail -c 300 /tmp/$d.txt; }
-go d --parts curves --devices 6000 --models softmax &
-go g --parts curves --devices 50,500 &
-wait
-mkdir -p $OUT/r; for d in d g; do cp $OUT/$d/shield.csv $OUT/r/$d.csv; done; rm -rf $OUT/d $OUT/g; wc -l $OUT/r/*
