@@ -160,6 +160,8 @@ def test_few_rounds_stand_for_many(layout, participation, no_search):
     alone = config.replace({"scheme.cover": "none"})
     none = arrange(alone, SCHEMES["airfl-shielded"], radio.at(alone), q.parameters).shields[0]
     assert found.rows["own-noise"].price_db == pytest.approx(none.price_db, abs=1.5)
+    # What is booked of the rounds is what the cover was found for.
+    assert found.rows["own-noise"].epsilon["base-station"] == pytest.approx(q.epsilon, rel=1e-3)
 
 
 def test_the_base_station_of_the_drawn_rounds_is_the_laws(no_search):
@@ -239,6 +241,7 @@ def test_rounds_that_come_again_have_the_same_channels_under_other_names(layout)
         assert sorted(names) == list(range(30))
         moved += int((names != np.arange(30)).sum())
         assert np.array_equal(link.channels([t])[0, 0], own[names])
+        assert np.array_equal(link.known(0, t), own[names])  # what covers are found with
         # Who takes part has the channels of those who did, so the combiner still reaches everybody.
         assert {*names[active[0, t]]} == {*plain.active([t % 3])[0, 0]}
         assert bool((active[0, t][1:] > active[0, t][:-1]).all())

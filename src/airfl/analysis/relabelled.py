@@ -41,6 +41,11 @@ class RelabelledLink(FewLink):
             names[group], start = generator.permutation(group), end
         return names
 
+    def drawn(self, index: int, round_index: int) -> np.ndarray:
+        """See ``Link.drawn``."""
+        renamed: np.ndarray = super().drawn(index, round_index)[self.names(round_index)]
+        return renamed
+
     def channels(self, rounds: Sequence[int]) -> np.ndarray:
         """See ``Link.channels``."""
         drawn = super().channels(rounds)
