@@ -125,6 +125,14 @@ def test_against_the_base_station_thermal_noise_counts_alone():
     assert len({one.epsilon["models"] for one in found.values()}) == 1
 
 
+def test_the_base_station_sees_the_models_too():
+    """Where devices take part rarely its own signals tell less of each than all models might."""
+    rare = CELL.with_values({"devices": 600, "participation": 0.05, "antennas": 1, "rounds": 500})
+    law = combining("disk", rare.active, 1)
+    assert NOISY * loudness(law, "disk", 600, rare.active, 1, 500) < 1.0
+    assert answer(rare).epsilon["base-station"] == answer(rare).epsilon["models"]
+
+
 # --- properties
 
 

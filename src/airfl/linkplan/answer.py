@@ -165,7 +165,8 @@ def answer(
     if law is not None:
         # Of its receiver's noise what a better one could do without does not count against a base station.
         uncredited = max(1.0, noise_power_w(q.noise_density_dbm_hz, 1.0) / thermal_power_w(1.0))
-        curious = uncredited * loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds)
+        heard = loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds)
+        curious = max(1.0, uncredited * heard)  # it sees the models too
 
     def by_observer(factor: float) -> dict[str, float | None]:
         seen: dict[str, float | None] = dict.fromkeys(("model", "models"), epsilon_at(mu2 * factor))
