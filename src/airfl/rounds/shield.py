@@ -53,8 +53,12 @@ def find_shields(
         rows = minimum[index], gain_bound[index] * heard, planned[index], combiner[index]
         problem = Problem(config, link, index, promise, *rows, dim)
         problem.follow(["none" if kind == "circular" else kind])
-        shield = _checked(problem, lambda p: _least(p, kind))
-        if kind in ("quadrature", "masks") and not shield.price_db <= config.scheme.cover_price_db:
+        shield, limit = _checked(problem, lambda p: _least(p, kind)), config.scheme.cover_price_db
+        if kind == "quadrature" and config.scheme.cover == "auto" and shield.price_db > limit:
+            # With hardly more devices than directions some of these are hardly covered; masks have no such edge.
+            masked = _checked(problem, lambda p: _least(p, "masks"))
+            shield = masked if masked.price_db <= limit else shield
+        if kind in ("quadrature", "masks") and shield.price_db > limit:
             raise InputError(missing_sentence(problem, kind, shield))
         return shield
 
