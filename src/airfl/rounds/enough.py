@@ -49,6 +49,16 @@ def spare_db(problem: Problem, kind: Kind) -> float | None:
 def hides_within(problem: Problem, kind: Kind, decibels: float = 0.0) -> bool:
     """Whether a run with so many more decibels of power finds a cover within ``scheme.cover_price_db``.
 
+    Where the choice is free a run takes masks if noise in quadrature is not within it.
+    """
+    both = kind == "quadrature" and problem.config.scheme.cover == "auto"
+    kinds: tuple[Kind, ...] = (kind, "masks") if both else (kind,)
+    return any(_hides(problem, one, decibels) for one in kinds)
+
+
+def _hides(problem: Problem, kind: Kind, decibels: float) -> bool:
+    """The same for one kind of cover.
+
     Quicker than finding the one with the least noise, and a little stricter: a run takes the least power of those that
     are ``NEARLY`` as good.
     """
