@@ -6,7 +6,18 @@ import pytest
 
 from airfl import catalogue
 from airfl.privacy import ACCOUNTANTS
-from airfl.schemes import SCHEMES, Adaptive, Clip, ClipWithNoise, EveryRoundAlone, LeastNoise, Mean, Plain, WithinBudget
+from airfl.schemes import (
+    SCHEMES,
+    Adaptive,
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    EveryRoundAlone,
+    LeastNoise,
+    Mean,
+    Plain,
+    WithinBudget,
+)
 from airfl.testing import (
     AccountantContract,
     CombinerContract,
@@ -33,7 +44,7 @@ MADE = [
     *contracts(CombinerContract, ["sdr"], sizes=((2, 2), (3, 4))),
     *contracts(FadingContract, ["rayleigh", "rician"]),
     *contracts(ParticipationContract, catalogue.PARTICIPATION),
-    *contracts(EncoderContract, [Plain, Clip, ClipWithNoise]),
+    *contracts(EncoderContract, [Plain, Clip, ClipWithNoise, ClipWithCover]),
     *contracts(DecoderContract, [Mean]),
     *contracts(PolicyContract, [WithinBudget, EveryRoundAlone, Adaptive]),
     *contracts(PolicyContract, [LeastNoise], promises=False),
