@@ -55,6 +55,13 @@ class Link:
         """Which devices hand over what they know, [trials, devices]."""
         return np.stack([colluders(self.config, trial) for trial in self.trials])
 
+    def honest(self, active: np.ndarray) -> np.ndarray:
+        """Of devices numbered in active [trials, ..., K], who sends and hands over nothing; trials may be repeated."""
+        colluding = np.repeat(self.colluding, len(active) // len(self.colluding), axis=0)
+        rows = np.arange(len(active)).reshape(-1, *(1,) * (active.ndim - 1))
+        found: np.ndarray = (active >= 0) & ~colluding[rows, np.maximum(active, 0)]
+        return found
+
     def sending(self, planned: np.ndarray) -> np.ndarray:
         """Who of those who were to send in rounds 0, 1, … does, [trials, rounds, K]; −1 comes last in each row."""
         if self.config.system.dropout == 0.0:

@@ -89,7 +89,11 @@ def arrange_rounds(
             norm = torch.where(torch.tensor(hides).unsqueeze(1), credited, norm)
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
-        kind = "circular" if scheme.encoder.cover == "circular" else cover_kind(config, _honest(link, active))
+        kind = (
+            "circular"
+            if scheme.encoder.cover == "circular"
+            else cover_kind(config, int(link.honest(active).sum(axis=2).min()))
+        )
         shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
@@ -180,12 +184,6 @@ def _cover_every_set(
     widest, _, _ = radio.rounds(everyone, range(config.system.rounds))
     covered = (widest.norm * factor <= budget.floor).all(dim=1)
     return better_of(design, widest), covered.tolist()
-
-
-def _honest(link: Link, active: np.ndarray) -> int:
-    """The fewest honest devices that send in a round."""
-    rows = np.arange(len(active))[:, None, None]
-    return int(((active >= 0) & ~link.colluding[rows, np.maximum(active, 0)]).sum(axis=2).min())
 
 
 def _last_factors(

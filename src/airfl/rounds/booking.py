@@ -106,7 +106,7 @@ def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
         return
     for event in ledger.events:
         everyone = max(float(schedule.noise_var[row, event.round]), sys.float_info.min)
-        told = event.sensitivity("add-remove") / math.sqrt(everyone)
+        told = event.sensitivity("zero-out") / math.sqrt(everyone)
         if told > event.clip_norm * (event.base_station or 0.0) * (1.0 + 1e-6) and event.base_station is not None:
             raise BudgetError(
                 f"the ledger contradicts itself: in round {event.round} the model would tell more than the antennas "

@@ -17,6 +17,11 @@ CHECKS = 20
 MOST_DB, CLOSE_DB, STEP_DB = 160.0, 0.5, 5.0
 
 
+def levels(kind: Kind) -> tuple[float, ...]:
+    """Levels of a kind of cover that are tried, lowest first."""
+    return (0.0,) if kind == "none" else (0.0, *LADDER)
+
+
 def missing_db(problem: Problem, kind: Kind) -> float | None:
     """Decibels of power that are missing to hide within ``scheme.cover_price_db``; None where no power is enough."""
     low, high = 0.0, 5.0
@@ -65,7 +70,7 @@ def _hides(problem: Problem, kind: Kind, decibels: float) -> bool:
     raised = replace(problem, power=problem.power * 10.0 ** (decibels / 10.0), _starts={})
     noise = raised.trusted * 10.0 ** (problem.config.scheme.cover_price_db / 10.0) / NEARLY
     for _ in range(CHECKS):
-        found = (raised.at_noise(kind, level, noise) for level in ((0.0,) if kind == "none" else (0.0, *LADDER)))
+        found = (raised.at_noise(kind, level, noise) for level in levels(kind))
         shield = next((one for one in found if one is not None), None)
         if shield is None or raised.check(shield):
             return shield is not None

@@ -202,7 +202,9 @@ class Problem:
     @cached_property
     def trusted(self) -> float:
         """Mean of v_t that a trusted base station would take."""
-        floor = smallest(lambda f: self._models(self._at(f, Cover.of())), self.target, 1e-3 * self._scale, 1e-6)
+        floor = smallest(
+            lambda f: self._models(self._at(f, Cover.of())), self.target, 1e-3 * self._floor_of_models, 1e-6
+        )
         floor = 0.0 if self._models(self.least_norms(Cover.of())) <= self.target else floor
         return self.noise(self._at(floor, Cover.of()), Cover.of())
 
@@ -211,9 +213,9 @@ class Problem:
         cover = self.cover(kind, level, 0.0)
         norms = self.least_norms(cover)
         if self.spent(norms, cover) > self.target:
-            if not self.spent(1e9 * (norms + self._scale), cover) <= self.target:
+            if not self.spent(1e9 * (norms + self._floor_of_models), cover) <= self.target:
                 return None
-            start = self._starts.get(("held", kind), self._scale)
+            start = self._starts.get(("held", kind), self._floor_of_models)
             floor = smallest(lambda f: self.spent(self._at(f, cover), cover), self.target, start, tolerance)
             norms, self._starts["held", kind] = self._at(floor, cover), floor
         return self._shield(norms, cover)
@@ -241,7 +243,7 @@ class Problem:
         least = self.noise(self.least_norms(bare), bare)
         if least > noise:
             return None
-        floor = smallest(lambda f: noise / self.noise(self._at(f, bare), bare), 1.0, self._scale, 1e-9)
+        floor = smallest(lambda f: noise / self.noise(self._at(f, bare), bare), 1.0, self._floor_of_models, 1e-9)
         norms = self._at(floor, bare)
         if self.spent(norms, bare) <= self.target:
             return self._shield(norms, bare)
@@ -278,10 +280,6 @@ class Problem:
     def _floor_of_models(self) -> float:
         rounds = len(self.minimum)
         return math.sqrt(2.0 * self.unit * rounds / (self.target * self.link.noise_power))
-
-    @property
-    def _scale(self) -> float:
-        return self._floor_of_models
 
     def _at(self, floor: float, cover: Cover) -> torch.Tensor:
         # Least Σ q² for a given Σ G²/q², as in ``transceiver.allocation``.

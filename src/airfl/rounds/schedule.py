@@ -83,10 +83,8 @@ class Schedule:
         theirs.
         """
         lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
-        colluding = np.repeat(self.link.colluding, len(self.active) // len(self.link.colluding), axis=0)
-        rows = np.arange(len(self.active))[:, None, None]
-        honest = (self.active >= 0) & ~colluding[rows, np.maximum(self.active, 0)]
-        return self._noise_of(torch.minimum(lone, torch.from_numpy(honest.sum(axis=2))))
+        honest = self.link.honest(self.active).sum(axis=2)
+        return self._noise_of(torch.minimum(lone, torch.from_numpy(honest)))
 
     @cached_property
     def sending(self) -> torch.Tensor:
@@ -165,8 +163,7 @@ class Schedule:
     ) -> dict[Observer, torch.Tensor]:
         """How visible each device is to each observer of signals."""
         link, cover, heard = self.link, self.cover[:: self.copies], torch.from_numpy(active >= 0)
-        rows = np.arange(len(active))[:, None]
-        honest = torch.from_numpy((active >= 0) & ~link.colluding[rows, np.maximum(active, 0)])
+        honest = torch.from_numpy(link.honest(active))
         # Without any cover the antennas see ‖h s‖ in white noise, and who sees every device by itself sees all of it.
         seen: dict[Observer, torch.Tensor] = {
             "base-station": sent.received_norms * honest * math.sqrt(2.0 / link.credited_power),
@@ -199,12 +196,12 @@ class Schedule:
         if self.link.config.channel.csi_error == 0.0 or setting.cover.is_nothing():
             return setting
         total, unknown = setting.noise_var.clone(), setting.unknown_var.clone()
+        honest = torch.from_numpy(self.link.honest(setting.active))
         for row, edges in enumerate(setting.edges):
             here = setting.heard[row]
             gains, cover = setting.gains[row][here], setting.cover[row]
             squares = gains.real.square()
-            honest = torch.from_numpy(~self.link.colluding[row, setting.active[row][setting.active[row] >= 0]])
-            mine = squares[honest]
+            mine = squares[honest[row][here]]
             lone = squares.sum() - squares.max() if len(squares) > 1 else squares.sum()
             receiver = self.norm[row * self.copies, setting.round_index].square() * (self.link.noise_power / 2.0)
             leak = leak_of(gains, edges, cover)

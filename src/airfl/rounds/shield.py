@@ -21,7 +21,7 @@ from airfl.channel import Link
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.parallel import one_per_thread
-from airfl.rounds.enough import CHECKS, LADDER, NEARLY, missing_sentence
+from airfl.rounds.enough import CHECKS, NEARLY, levels, missing_sentence
 from airfl.rounds.hiding import Kind, Problem, Shield
 from airfl.rounds.promise import Promise
 from airfl.transceiver import Design
@@ -108,7 +108,7 @@ def _climb(find: Callable[[Kind, float], Shield | None], kind: Kind) -> float | 
         if shield is not None:
             tried[level] = shield.noise
 
-    for level in (0.0,) if kind == "none" else (0.0, *LADDER):
+    for level in levels(kind):
         look(level)
         last = list(tried.values())[-3:]
         if len(last) == 3 and last[0] < last[1] < last[2]:

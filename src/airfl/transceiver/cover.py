@@ -72,6 +72,14 @@ def degrees_of(edges: np.ndarray, senders: int) -> np.ndarray:
     return np.bincount(edges.ravel(), minlength=senders)
 
 
+def laplacian_of(edges: np.ndarray, senders: int) -> np.ndarray:
+    """L of the graph of masks, [K, K]: what one unit of variance per mask adds up to over the devices."""
+    laplacian = np.zeros((senders, senders))
+    np.add.at(laplacian, (edges, edges), 1.0)
+    np.add.at(laplacian, (edges, edges[:, ::-1]), -1.0)
+    return laplacian
+
+
 def mask_degree(senders: int, degree: int) -> int:
     """How many masks each of so many senders shares with others."""
     return senders - 1 if senders <= degree else degree

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from airfl.transceiver.cover import Cover
+from airfl.transceiver.cover import Cover, laplacian_of
 
 #: Devices up to which masks are taken apart for who sees every device by itself; beyond, own noise alone counts.
 TAKEN_APART = 1000
@@ -207,10 +207,7 @@ def bare_sight(senders: int, edges: np.ndarray, honest: np.ndarray) -> BareSight
     if senders > TAKEN_APART or not len(edges):
         return BareSight(None, None, there)
     kept = edges[honest[edges].all(axis=1)]
-    laplacian = np.zeros((senders, senders))
-    np.add.at(laplacian, (kept, kept), 1.0)
-    np.add.at(laplacian, (kept, kept[:, ::-1]), -1.0)
-    spectrum, vectors = torch.linalg.eigh(torch.from_numpy(laplacian))
+    spectrum, vectors = torch.linalg.eigh(torch.from_numpy(laplacian_of(kept, senders)))
     return BareSight(vectors.square(), spectrum, there)
 
 

@@ -19,7 +19,7 @@ from airfl.air import Setting
 from airfl.channel import Link
 from airfl.privacy import Observer
 from airfl.rounds import Schedule
-from airfl.transceiver import Cover, Sight, base_station_sight, degrees_of, eavesdropper_sight
+from airfl.transceiver import Cover, Sight, base_station_sight, degrees_of, eavesdropper_sight, laplacian_of
 from airfl.transceiver.sight import NOTHING, TAKEN_APART
 
 #: Noise of a receiver that has none, over that of the base station's, as amplitudes: uplinks have one noise for all.
@@ -132,10 +132,7 @@ def _bare_test(honest: np.ndarray, edges: np.ndarray, cover: Cover, place: int |
     if size > TAKEN_APART:
         spread = variance + masks * int(degrees_of(edges, size)[place])
         return (own / spread, 1.0 / spread) if spread > 0 else (own, np.inf)
-    laplacian = np.zeros((size, size))
-    np.add.at(laplacian, (edges, edges), 1.0)
-    np.add.at(laplacian, (edges, edges[:, ::-1]), -1.0)
-    covered = torch.from_numpy(masks * laplacian + variance * np.eye(size))
+    covered = torch.from_numpy(masks * laplacian_of(edges, size) + variance * np.eye(size))
     return _best(covered, own, sure=variance > 0)
 
 

@@ -54,7 +54,7 @@ def audit_one_run(
     if count > simulation.schedule.dim:
         raise InputError(f"`canaries` = {count} need as many parameters; the model has {simulation.schedule.dim}")
     state, scores, included = _scores(simulation, count, advance)
-    mu = GaussianAccountant(state.ledgers[0], "add-remove").mu
+    mu = GaussianAccountant(state.ledgers[0], "zero-out").mu
     if math.isinf(mu):
         raise InputError(f"scheme `{scheme}` adds no noise: there is nothing to audit, every canary shows")
     guesses = best_guesses(mu, count, delta, confidence)

@@ -75,7 +75,7 @@ def audit_linear(mu: float, repetitions: int, delta: float = 1e-5, confidence: f
     )
     return Audit(
         f"one linear round with μ = {mu:g}",
-        "add-remove",
+        "zero-out",
         view,
         2 * repetitions,
         worlds[1],
@@ -116,13 +116,11 @@ def audit_run(
     mechanism = check_mechanism(single, samples, 2 * repetitions, opener)
     listening = listeners(config, single.scheme, observer)
     sure = 1.0 - (1.0 - confidence) / (len(listening) + trains(observer))
+    asked = _Asked(single, samples, repetitions, delta, confidence, sure, opener, advance)
     parts = []
     if trains(observer):
-        canaries = draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)
-        parts.append(_models(single, samples, canaries, repetitions, delta, confidence, sure, opener, advance))
-    parts += [
-        _signals(single, samples, who, repetitions, delta, confidence, sure, opener, advance) for who in listening
-    ]
+        parts.append(_models(asked, draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)))
+    parts += [_signals(asked, who) for who in listening]
     views = [view for part in parts for view in part.views]
     first = parts[0]
     checks, more, left_out = check_participation(mechanism, single, first.ledger, first.active)
@@ -151,6 +149,25 @@ def audit_steps(config: Config, scheme: str, repetitions: int, observer: Observe
 
 
 @dataclass(frozen=True)
+class _Asked:
+    """What all attacks of an audit share.
+
+    Attributes:
+        repetitions: of each of the two worlds.
+        confidence: of all views together; sure: of each.
+    """
+
+    single: Simulation
+    samples: Samples
+    repetitions: int
+    delta: float
+    confidence: float
+    sure: float
+    opener: Opener
+    advance: Advance | None
+
+
+@dataclass(frozen=True)
 class _Attack:
     """What one attack found: views, scores of both worlds, a ledger, and who took part."""
 
@@ -164,27 +181,17 @@ class _Attack:
     tested: list[str]
 
 
-def _models(
-    single: Simulation,
-    samples: Samples,
-    canaries: Canaries,
-    repetitions: int,
-    delta: float,
-    confidence: float,
-    sure: float,
-    opener: Opener,
-    advance: Advance | None,
-) -> _Attack:
+def _models(asked: _Asked, canaries: Canaries) -> _Attack:
     """What trained models prove."""
-    worlds, ledgers, active = _train(single, samples, canaries, repetitions, opener, advance)
+    worlds, ledgers, active = _train(asked, canaries)
     looks = _looks(canaries.looks(worlds[True], worlds[False]))
-    readings = [read_looks(looks, reading, delta, sure) for reading in (threshold_bound, gaussian_bound)]
+    readings = [read_looks(looks, reading, asked.delta, asked.sure) for reading in (threshold_bound, gaussian_bound)]
     views = []
     for observer, names in _names(looks).items():
-        bounds = [_stated(best({name: reading[name] for name in names}), confidence) for reading in readings]
-        claims = uppers(ledgers, single.config.neighbours, delta, observer)
+        bounds = [_stated(best({name: reading[name] for name in names}), asked.confidence) for reading in readings]
+        claims = uppers(ledgers, asked.single.config.neighbours, asked.delta, observer)
         views.append(View(observer, bounds[0], bounds[1], claims))
-    tested = [f"the final model: {2 * repetitions} trainings, canaries of {len(canaries.names)} kinds"]
+    tested = [f"the final model: {2 * asked.repetitions} trainings, canaries of {len(canaries.names)} kinds"]
     if len(views) > 1:
         tested.append("someone who sees every round's model: canaries that send in one round only")
     found = {look.name: (readings[0][look.name].epsilon_lower, readings[1][look.name].epsilon_lower) for look in looks}
@@ -192,15 +199,9 @@ def _models(
     return _Attack("trainings", views, *scores, found, ledgers[0], active, tested)
 
 
-def _train(
-    single: Simulation,
-    samples: Samples,
-    canaries: Canaries,
-    repetitions: int,
-    opener: Opener,
-    advance: Advance | None,
-) -> tuple[dict[bool, np.ndarray], list[Ledger], list[np.ndarray]]:
+def _train(asked: _Asked, canaries: Canaries) -> tuple[dict[bool, np.ndarray], list[Ledger], list[np.ndarray]]:
     """Scores of both worlds, [R] each, all ledgers, and who took part."""
+    single, repetitions = asked.single, asked.repetitions
     scores: dict[bool, list[np.ndarray]] = {True: [], False: []}
     ledgers: list[Ledger] = []
     active = []
@@ -209,10 +210,10 @@ def _train(
         for start in range(0, repetitions, size):
             keys = range(start, min(start + size, repetitions))
             # The two worlds draw their own noise: repetitions have to be independent.
-            simulation = opener(single, samples, [2 * key + int(present) for key in keys])
+            simulation = asked.opener(single, asked.samples, [2 * key + int(present) for key in keys])
             planted = canaries.of(keys)
             length = LOUD * simulation.schedule.clip_norm * _sign(single, present)
-            state = play(simulation, planted.planting(length), advance, planted.witness)
+            state = play(simulation, planted.planting(length), asked.advance, planted.witness)
             scores[present].append(planted.scores(simulation.start, state.released))
             ledgers.extend(state.ledgers)
             active.append(took_part(simulation.schedule))
@@ -243,33 +244,25 @@ def _stated(bound: AuditBound, confidence: float) -> AuditBound:
     return replace(bound, confidence=confidence)
 
 
-def _signals(
-    single: Simulation,
-    samples: Samples,
-    observer: Observer,
-    repetitions: int,
-    delta: float,
-    confidence: float,
-    sure: float,
-    opener: Opener,
-    advance: Advance | None,
-) -> _Attack:
+def _signals(asked: _Asked, observer: Observer) -> _Attack:
     """What the scores of someone who sees signals prove."""
+    single = asked.single
     heard = {
         present: listen(
             single,
-            samples,
+            asked.samples,
             observer,
-            [2 * key + int(present) for key in range(repetitions)],
+            [2 * key + int(present) for key in range(asked.repetitions)],
             _sign(single, present),
-            opener,
-            advance,
+            asked.opener,
+            asked.advance,
         )
         for present in (True, False)
     }
     inside, outside = heard[True], heard[False]
     scores, active = (inside.scores, outside.scores), inside.active + outside.active
-    view = read_heard(observer, inside, outside, single.config.neighbours, delta, confidence, sure)
+    neighbours = single.config.neighbours
+    view = read_heard(observer, inside, outside, neighbours, asked.delta, asked.confidence, asked.sure)
     return _Attack("receptions", [view], *scores, {}, inside.ledgers[0], active, [LISTENED[observer]])
 
 
