@@ -69,14 +69,14 @@ def ask(rounds: int, rate: float, poisson: bool) -> None:
     """All that `airfl epsilon` computes."""
     book = WhatIf(1.0, 1e6, rounds, rate, poisson).ledger()
     for name, kind in ACCOUNTANTS.items():
-        make_accountant(name, book, "add-remove", kind.observers[0]).epsilon(1e-5)
+        make_accountant(name, book, "zero-out", kind.observers[0]).epsilon(1e-5)
 
 
 def floor(rate: float) -> None:
     """What `airfl-dp` asks for before it begins, with rare participation."""
     sampling = Sampling("poisson", 10**9, rate * 10**9)
     template = RoundEvent(0, 1.0, 1.0, 1.0, "channel", 2.0, sampling, 0.1, hides_participation=True)
-    ACCOUNTANTS["sampled"].budget(1.0, 1e-5, template, "add-remove", 10)
+    ACCOUNTANTS["sampled"].budget(1.0, 1e-5, template, "zero-out", 10)
 
 
 def ratios() -> dict[str, float]:
@@ -109,13 +109,13 @@ def main() -> None:
     cases = {
         "gaussian, T = 10,000": ("gaussian", ledger(10_000), "replace"),
         "convergent, T = 5,000": ("convergent", ledger(5_000, domain=domain), "replace"),
-        "sampled, Poisson r = 0.1, T = 500": ("sampled", ledger(500, "poisson", 0.1), "add-remove"),
-        "sampled, Poisson r = 0.9, T = 500": ("sampled", ledger(500, "poisson", 0.9), "add-remove"),
+        "sampled, Poisson r = 0.1, T = 500": ("sampled", ledger(500, "poisson", 0.1), "zero-out"),
+        "sampled, Poisson r = 0.9, T = 500": ("sampled", ledger(500, "poisson", 0.9), "zero-out"),
         "sampled, 5 of 50, T = 500": ("sampled", ledger(500, "without-replacement", 0.1), "replace"),
     }
     results = {}
     for name, (accountant, book, neighbours) in cases.items():
-        make_accountant(accountant, ledger(2, "poisson", 0.5), "add-remove").epsilon(1e-5)  # imports do not count
+        make_accountant(accountant, ledger(2, "poisson", 0.5), "zero-out").epsilon(1e-5)  # imports do not count
 
         def work(accountant: str = accountant, book: Ledger = book, neighbours: str = neighbours) -> float:
             return make_accountant(accountant, book, neighbours).epsilon(1e-5)  # type: ignore[arg-type]

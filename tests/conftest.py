@@ -54,7 +54,7 @@ def shielded(tiny) -> airfl.Config:
             "channel.cell_radius_m": 200.0,
             "channel.min_distance_m": 10.0,
             "privacy.epsilon": 4.0,
-            "privacy.neighbours": "add-remove",
+            "privacy.neighbours": "zero-out",
             "scheme.names": ["airfl-shielded"],
             "scheme.combiner": "auto",
         }

@@ -45,10 +45,10 @@ def test_the_base_station_is_kept_to_the_budget(guarded):
     *_, (state, _) = simulation.rounds()
     simulation.release(state)
     for row, ledger in enumerate(state.ledgers):
-        curious = make_accountant("gaussian", ledger, "add-remove", "base-station").epsilon(1e-5)
+        curious = make_accountant("gaussian", ledger, "zero-out", "base-station").epsilon(1e-5)
         assert curious <= 20.0
         assert curious == pytest.approx(20.0, rel=2e-6)
-        outside = make_accountant("gaussian", ledger, "add-remove", "model").epsilon(1e-5)
+        outside = make_accountant("gaussian", ledger, "zero-out", "model").epsilon(1e-5)
         assert outside < curious  # the model is covered by everyone's noise, a device at the antennas by its own
         event = ledger.events[0]
         nu, q = 2 * float(simulation.schedule.cover.own[row]), float(simulation.schedule.norm[row, 0])
@@ -186,10 +186,10 @@ def test_empty_rounds_tell_nothing_and_a_lone_sender_is_covered_by_itself(lonely
             channel = float(q[event.round]) ** 2 * event.noise_power / 2
             assert event.noise_var == pytest.approx(channel + nu * (count - 1 if count > 1 else count) / 2)
             # With the noise of all K in it a sum tells no more than the antenna; with K − 1, at most twice that.
-            told = event.sensitivity("add-remove") ** 2 / float(plan.noise_var[0, event.round])
+            told = event.sensitivity("zero-out") ** 2 / float(plan.noise_var[0, event.round])
             assert told <= event.base_station**2 * (1 + 1e-9)
         models, curious = (
-            make_accountant("gaussian", ledger, "add-remove", observer) for observer in ("models", "base-station")
+            make_accountant("gaussian", ledger, "zero-out", observer) for observer in ("models", "base-station")
         )
         assert curious.epsilon(1e-5) <= 1.0
         loudest = [event.base_station**2 for event in ledger.events]

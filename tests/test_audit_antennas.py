@@ -56,7 +56,7 @@ def test_the_attack_reaches_most_of_the_exact_epsilon_and_no_more(cover, devices
         antennas.listen(single, samples, "base-station", range(first, 2 * count, 2), sign, worlds.repeated, None)
         for first, sign in ((1, 1.0), (0, 0.0))
     ]
-    view = run.read_heard("base-station", *found, "add-remove", 1e-5)
+    view = run.read_heard("base-station", *found, "zero-out", 1e-5)
     exact = view.epsilon_upper["gaussian"]
     assert exact == pytest.approx(8.0, rel=1e-3)
     assert (0.85 if rounds == 1 else 0.5) * exact <= view.gaussian.epsilon_lower <= exact
@@ -223,7 +223,7 @@ def test_whom_a_shielded_run_promises_to_is_audited_too(brief):
 @pytest.mark.parametrize("law", ["fixed", "poisson"])
 def test_repetitions_of_a_cover_share_who_takes_part(brief, law):
     """It is found for those who were drawn; other draws would be booked at more than was promised."""
-    more = {"system.participation": 0.6, "system.sampling": law, "privacy.neighbours": "add-remove"}
+    more = {"system.participation": 0.6, "system.sampling": law, "privacy.neighbours": "zero-out"}
     config = config_of("masks", 12, 3, 2, **more, **{"scheme.mask_degree": 4, "system.dropout": 0.2})
     audit = analysis.audit_run(config, "airfl-shielded", 60, observer="base-station")
     single, samples = opened(config)

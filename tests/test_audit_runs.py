@@ -24,15 +24,15 @@ VARIANTS = [
     (law, scheme, relation, {})
     for law in ("all", "poisson", "fixed")
     for scheme in ("airfl-dp", "airfl-mimo")
-    for relation in ("replace", "add-remove")
+    for relation in ("replace", "zero-out")
 ] + [
-    ("all", "airfl-dp", "add-remove", {"channel.csi_error": 0.05}),
+    ("all", "airfl-dp", "zero-out", {"channel.csi_error": 0.05}),
     ("fixed", "airfl-dp", "replace", {"scheme.combiner_columns": "active", "scheme.selection": "strongest"}),
-    ("poisson", "airfl-dp", "add-remove", {"scheme.combiner_columns": "active", "scheme.combiner": "auto"}),
-    ("poisson", "airfl-dp", "add-remove", {"scheme.combiner_columns": "active", "privacy.accountant": "sampled"}),
-    ("all", "airfl-dp", "add-remove", {"learning.domain_diameter": 0.3, "privacy.smoothness": 0.5, "system.rounds": 5}),
-    ("all", "airfl-an", "add-remove", {}),
-    ("all", "airfl-dp", "add-remove", {"scheme.uplink": "signal"}),
+    ("poisson", "airfl-dp", "zero-out", {"scheme.combiner_columns": "active", "scheme.combiner": "auto"}),
+    ("poisson", "airfl-dp", "zero-out", {"scheme.combiner_columns": "active", "privacy.accountant": "sampled"}),
+    ("all", "airfl-dp", "zero-out", {"learning.domain_diameter": 0.3, "privacy.smoothness": 0.5, "system.rounds": 5}),
+    ("all", "airfl-an", "zero-out", {}),
+    ("all", "airfl-dp", "zero-out", {"scheme.uplink": "signal"}),
     ("all", "airfl-dp-online", "replace", {"channel.power_w": 1e-7}),
 ]
 
@@ -77,7 +77,7 @@ def test_the_lower_bound_lies_below_every_valid_upper_bound(tiny, number, varian
 
 
 def test_it_comes_close_where_the_bound_is_exact(tiny):
-    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 4000)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "zero-out"), "airfl-dp", 4000)
     assert audit.epsilon_upper["gaussian"] == pytest.approx(2.0)
     assert audit.gaussian.epsilon_lower >= 0.75 * audit.epsilon_upper["gaussian"]
     assert audit.bound.epsilon_lower > 0.3 * audit.epsilon_upper["gaussian"]
@@ -91,7 +91,7 @@ def test_a_planted_bug_is_caught(tiny, monkeypatch):
         return honest(self, dim, dataclasses.replace(reception, noise_var=reception.noise_var / 2))
 
     monkeypatch.setattr(EquivalentUplink, "open", quieter)
-    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 3000)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "zero-out"), "airfl-dp", 3000)
     assert "gaussian" in audit.refuted
     assert audit.summary["refuted_proofs"]
 
@@ -102,7 +102,7 @@ def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
 
     honest = encoders.clip_factors
     monkeypatch.setattr(encoders, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))
-    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 200)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "zero-out"), "airfl-dp", 200)
     assert audit.summary["refuted_proofs"]
 
 
@@ -122,7 +122,7 @@ def test_norms_of_updates_that_are_never_written_out_are_audited_too(tiny, monke
         monkeypatch.setattr(module, "span_norms", lambda a, gram: factor * honest(a, gram))
     many = {"system.num_devices": 150, "scheme.combiner": "mrc", "learning.samples_per_device": 8}
     epochs = {"learning.local_steps": None, "learning.local_epochs": 3, "system.rounds": 1}
-    config = config_of(tiny, "all", "airfl-dp", "add-remove", **many, **epochs)
+    config = config_of(tiny, "all", "airfl-dp", "zero-out", **many, **epochs)
     audit = analysis.audit_run(config, "airfl-dp", 300)
     assert planted
     assert bool(audit.summary["refuted_proofs"]) == (factor < 1.0)
@@ -150,7 +150,7 @@ def test_a_device_that_is_trained_twice_is_refused(tiny, slot):
         return dataclasses.replace(made, engine=TwiceTrained(made.engine, slot))
 
     with pytest.raises(InputError, match="twice in one round"):
-        analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 30, opener=opener)
+        analysis.audit_run(config_of(tiny, "all", "airfl-dp", "zero-out"), "airfl-dp", 30, opener=opener)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,13 +188,13 @@ def boastful(simulation):
     ],
 )
 def test_checks_that_need_no_chance(tiny, plant, name):
-    config = config_of(tiny, "all", "airfl-dp", "add-remove")
+    config = config_of(tiny, "all", "airfl-dp", "zero-out")
     audit = analysis.audit_run(config, "airfl-dp", 30, opener=lambda *rest: plant(worlds.repeated(*rest)))
     assert name in [check.name for check in audit.failed]
 
 
 def test_canaries_are_of_many_kinds_and_any_device(tiny):
-    config = config_of(tiny, "all", "airfl-dp", "add-remove")
+    config = config_of(tiny, "all", "airfl-dp", "zero-out")
     spec = build_model("softmax", (1, 8, 8), 10)
     quiet = np.eye(spec.dim)[5]
     drawn = canaries.draw_canaries(config, spec, quiet, 600)
@@ -227,7 +227,7 @@ def test_one_look_sees_what_the_others_do_not(tiny, monkeypatch):
     """No noise on the biases: the canary that hides there stands out of the model itself."""
     honest = EquivalentReceiver._unit_noise
     monkeypatch.setattr(EquivalentReceiver, "_unit_noise", lambda self, row: no_bias(honest(self, row)))
-    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "add-remove"), "airfl-dp", 1000)
+    audit = analysis.audit_run(config_of(tiny, "all", "airfl-dp", "zero-out"), "airfl-dp", 1000)
     looks = {look["name"]: look["epsilon_lower_gaussian"] for look in audit.summary["looks"]}
     assert looks["smallest layer"] > audit.epsilon_upper["gaussian"] > looks["any direction"]
     assert looks["least noise seen"] > audit.epsilon_upper["gaussian"]
@@ -240,7 +240,7 @@ def no_bias(noise):
 
 
 def test_the_base_station_is_audited_where_it_is_promised_something(tiny, monkeypatch):
-    config = config_of(tiny, "all", "airfl-an", "add-remove")
+    config = config_of(tiny, "all", "airfl-an", "zero-out")
     audit = analysis.audit_run(config, "airfl-an", 600)
     found = audit.summary["base_station"]
     assert audit.summary["promised_to"] == found["observer"] == "base-station"
@@ -263,18 +263,18 @@ def test_the_base_station_is_audited_where_it_is_promised_something(tiny, monkey
 
 @pytest.mark.parametrize("law", ["poisson", "fixed"])
 def test_the_base_station_with_sampling(tiny, law):
-    relation = "replace" if law == "fixed" else "add-remove"
+    relation = "replace" if law == "fixed" else "zero-out"
     audit = analysis.audit_run(config_of(tiny, law, "airfl-an", relation), "airfl-an", 300)
     assert not audit.findings
     assert audit.summary["base_station"]["epsilon_lower_gaussian"] > 0.2
 
 
 def test_what_was_not_tested_is_said(tiny):
-    config = config_of(tiny, "all", "airfl-dp", "add-remove")
+    config = config_of(tiny, "all", "airfl-dp", "zero-out")
     assert analysis.audit_run(config, "airfl-dp", 200).not_tested == (
         "the base station, to whom this scheme promises nothing",
     )
-    alone = analysis.audit_one_run(config_of(tiny, "all", "airfl-an", "add-remove"), "airfl-an", 4)
+    alone = analysis.audit_one_run(config_of(tiny, "all", "airfl-an", "zero-out"), "airfl-an", 4)
     assert "the base station, to whom the scheme promises its ε" in alone.not_tested
     assert alone.checks
     asked = analysis.audit_run(config, "airfl-dp", 60, observer="base-station").not_tested
@@ -284,7 +284,7 @@ def test_what_was_not_tested_is_said(tiny):
 
 @pytest.mark.parametrize("scheme", ["fedavg", "fedavg-clip"])
 def test_schemes_without_noise(tiny, scheme):
-    audit = analysis.audit_run(config_of(tiny, "all", scheme, "add-remove"), scheme, 40)
+    audit = analysis.audit_run(config_of(tiny, "all", scheme, "zero-out"), scheme, 40)
     assert not audit.findings
     assert "the noise of rounds without any" in audit.not_tested
     assert any("does not clip" in line for line in audit.not_tested) == (scheme == "fedavg")
@@ -292,7 +292,7 @@ def test_schemes_without_noise(tiny, scheme):
 
 def test_prior_work_is_refuted_by_measurement(tiny):
     """Per-round accounting of many rounds claims less than what leaks."""
-    config = config_of(tiny, "all", "koda2020", "add-remove", **{"system.rounds": 12})
+    config = config_of(tiny, "all", "koda2020", "zero-out", **{"system.rounds": 12})
     audit = analysis.audit_run(config, "koda2020", 2000)
     assert "koda2020" in audit.refuted
     assert not audit.summary["refuted_proofs"]
@@ -300,7 +300,7 @@ def test_prior_work_is_refuted_by_measurement(tiny):
 
 def test_one_run_with_many_canaries(tiny, monkeypatch):
     many = {"system.num_devices": 300, "scheme.combiner": "mrc", "learning.batch_size": 2}
-    config = config_of(tiny, "all", "airfl-dp", "add-remove", **many)
+    config = config_of(tiny, "all", "airfl-dp", "zero-out", **many)
     audit = analysis.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
     upper = audit.epsilon_upper["gaussian"]
     assert 0.0 <= audit.bound.epsilon_lower <= upper
@@ -357,7 +357,7 @@ def test_command_line(call, tmp_path):
 
 
 def test_command_line_trains_and_reports(call, tmp_path, tiny):
-    (tmp_path / "small.toml").write_text(config_of(tiny, "all", "airfl-dp", "add-remove").to_toml())
+    (tmp_path / "small.toml").write_text(config_of(tiny, "all", "airfl-dp", "zero-out").to_toml())
     code, out, _ = call("audit", "small.toml", "--repetitions", "300", "--json")
     assert code == 0
     answer = json.loads(out.splitlines()[-1])
@@ -386,7 +386,7 @@ def test_command_line_trains_and_reports(call, tmp_path, tiny):
 
 def test_a_failed_check_fails_the_command(call, tmp_path, tiny, monkeypatch):
     """Uniform noise of the right variance: no ε is refuted, and one sentence says what was found."""
-    (tmp_path / "small.toml").write_text(config_of(tiny, "all", "airfl-dp", "add-remove").to_toml())
+    (tmp_path / "small.toml").write_text(config_of(tiny, "all", "airfl-dp", "zero-out").to_toml())
     honest = EquivalentReceiver._unit_noise
     monkeypatch.setattr(
         EquivalentReceiver,

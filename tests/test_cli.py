@@ -184,7 +184,7 @@ def test_epsilon_reproduces_the_table_of_the_papers_setting(call, v, published, 
     found = epsilon(call, *base, "--participation", "0.9")
     assert found["paper"] == pytest.approx(published, abs=0.051)
     assert found["gaussian"] == pytest.approx(exact_2c, abs=0.051)  # K of n are drawn: replace by default
-    found = epsilon(call, *base, "--participation", "0.9", "--neighbours", "add-remove")
+    found = epsilon(call, *base, "--participation", "0.9", "--neighbours", "zero-out")
     assert found["gaussian"] == pytest.approx(exact_c, abs=0.051)
 
 
@@ -198,7 +198,7 @@ def test_epsilon_reproduces_the_table_of_mu(call, mu, expected):
 
 
 def test_a_ledger_answers_for_the_promise_it_was_made_for(call, tmp_path):
-    promise = ["--set", "privacy.delta=1e-3", "--set", "privacy.neighbours=add-remove"]
+    promise = ["--set", "privacy.delta=1e-3", "--set", "privacy.neighbours=zero-out"]
     assert call("run", "paper", *TINY, *promise, "--out", "o", "--json")[0] == 0
     summary = json.loads((tmp_path / "o" / "summary.json").read_text())["schemes"]["airfl-dp"]
     assert epsilon(call, "--ledger", "o/ledger.json", "--observer", "model") == summary["epsilon"]

@@ -181,3 +181,21 @@ def test_an_unknown_name_is_refused_with_what_exists_and_the_nearest(tiny, key, 
     for bad in (":", "mine:", ":part", "a:b:c"):
         with pytest.raises(airfl.InputError, match=r"package\.module:name"):
             tiny.replace({key: bad})
+
+
+def test_the_relation_by_its_older_name_is_the_same_relation() -> None:
+    """`add-remove` of older files, ledgers and calls means `zero-out`; both halve what `replace` takes."""
+    from airfl.linkplan.quantities import Quantities
+    from airfl.privacy import LedgerAccountant, compare, make_accountant, reach, relation_of, what_if_ledger
+
+    config = airfl.preset("demo").replace({"privacy.neighbours": "add-remove"})
+    assert config.privacy.neighbours == config.neighbours == "zero-out"
+    assert relation_of("add-remove") == "zero-out"
+    assert reach("add-remove") == reach("zero-out") == 1.0  # type: ignore[arg-type]
+    ledger = what_if_ledger(1.0, 4.0, 10, 0.3)
+    for name in ("gaussian", "sampled", "liu2020"):
+        old, new = (make_accountant(name, ledger, word).epsilon(1e-5) for word in ("add-remove", "zero-out"))  # type: ignore[arg-type]
+        assert old == new < make_accountant(name, ledger, "replace").epsilon(1e-5)
+    assert compare([ledger], 1e-5, "add-remove", None) == compare([ledger], 1e-5, "zero-out", None)
+    assert LedgerAccountant(neighbours="add-remove").state_dict()["neighbours"] == "zero-out"  # type: ignore[arg-type]
+    assert Quantities(neighbours="add-remove").relation == "zero-out"  # type: ignore[arg-type]

@@ -190,7 +190,7 @@ def test_no_change_to_a_lone_ledger_file_is_taken(folder, tmp_path, caplog):
     assert (original.delta, len(original.schemes["airfl-dp"])) == (1e-5, 2)
     assert caplog.text == ""
     one_trial = {"airfl-dp": data["schemes"]["airfl-dp"][:1]}
-    for change in ({"delta": 1e-3}, {"neighbours": "add-remove"}, {"schemes": one_trial}, {"extra": 1}):
+    for change in ({"delta": 1e-3}, {"neighbours": "zero-out"}, {"schemes": one_trial}, {"extra": 1}):
         with pytest.raises(InputError, match="changed after it was written"):
             read({**data, **change})
     with pytest.raises(InputError, match="changed after"):  # one flipped bit away

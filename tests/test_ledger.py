@@ -155,13 +155,13 @@ def test_ledgers_of_before_are_read():
     ]
     old = {"version": 2, "sha256": checksum(rows), "events": rows}
     ledger = Ledger.from_mapping(old)
-    mu = make_accountant("gaussian", ledger, "add-remove", "base-station").mu
+    mu = make_accountant("gaussian", ledger, "zero-out", "base-station").mu
     assert mu == pytest.approx(math.sqrt(2 / 0.5) * 0.7 * math.sqrt(0.2**2 + 0.5**2))
-    assert make_accountant("gaussian", ledger, "add-remove").mu == pytest.approx(math.sqrt(2 * 0.49 / 4.0))
+    assert make_accountant("gaussian", ledger, "zero-out").mu == pytest.approx(math.sqrt(2 * 0.49 / 4.0))
     assert Ledger.from_json(ledger.to_json()) == ledger
     without = [{**row, "device_norms": None} for row in rows]
     coarse = Ledger.from_mapping({"version": 2, "sha256": checksum(without), "events": without})
-    mu = make_accountant("gaussian", coarse, "add-remove", "base-station").mu
+    mu = make_accountant("gaussian", coarse, "zero-out", "base-station").mu
     assert mu == pytest.approx(math.sqrt(2 / 0.5) * 0.7 * math.sqrt(0.3**2 + 0.5**2))
     with pytest.raises(PrivacyError, match="checksum"):
         Ledger.from_mapping({**old, "sha256": "0"})
@@ -172,12 +172,12 @@ def test_ledgers_of_before_are_read():
 
 def test_release_refuses_what_exceeds_the_budget():
     ledger = what_if_ledger(1.0, 100.0, 10)
-    spent = release(ledger, "gaussian", "add-remove", 1e9, 1e-5)
-    assert release(ledger, "gaussian", "add-remove", spent, 1e-5) == spent
+    spent = release(ledger, "gaussian", "zero-out", 1e9, 1e-5)
+    assert release(ledger, "gaussian", "zero-out", spent, 1e-5) == spent
     with pytest.raises(BudgetError, match="not released"):
-        release(ledger, "gaussian", "add-remove", spent * (1 - 1e-12), 1e-5)
+        release(ledger, "gaussian", "zero-out", spent * (1 - 1e-12), 1e-5)
     with pytest.raises(BudgetError):
-        release(what_if_ledger(1.0, 0.0, 1), "gaussian", "add-remove", 1e9, 1e-5)
+        release(what_if_ledger(1.0, 0.0, 1), "gaussian", "zero-out", 1e9, 1e-5)
 
 
 def test_ledgers_that_share_events_do_not_share_a_fate():
@@ -192,7 +192,7 @@ def test_ledgers_that_share_events_do_not_share_a_fate():
     assert one.events[-1] == rows[2]
     assert other.events[1].noise_var == 9.0
     for book, mu2 in ((first, 1 / 4), (one, 3 / 4), (other, 1 / 4 + 1 / 9), (first, 1 / 4)):
-        assert make_accountant("gaussian", book, "add-remove").mu ** 2 == pytest.approx(mu2)
+        assert make_accountant("gaussian", book, "zero-out").mu ** 2 == pytest.approx(mu2)
     assert pickle.loads(pickle.dumps(one)) == one
 
 
@@ -207,7 +207,7 @@ def test_repeated_rounds_are_those_of_a_long_ledger():
     assert whole.events[3:5] == spelled.events[3:5]
 
 
-@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=20), st.sampled_from(["add-remove", "replace"]))
+@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=20), st.sampled_from(["zero-out", "replace"]))
 def test_asking_after_every_round_gives_the_bits_of_asking_once(variances, neighbours):
     """Sums go on from where they were; they are rounded once, in whatever portions they are added up."""
     book = Ledger()

@@ -44,7 +44,7 @@ def test_presets_are_perks_by_a_little(name, dim):
     (found,) = plan.perks()
     margin = found.margin_db - 10 * math.log10(rounds / 16)  # the same budget spread over all rounds
     assert 0.0 <= margin <= 2.0
-    assert config.neighbours == "add-remove"
+    assert config.neighbours == "zero-out"
     assert config.system.everyone
 
 

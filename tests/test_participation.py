@@ -96,9 +96,9 @@ def test_a_floor_above_every_set_hides_participation_too(poisson):
     assert torch.all(loud.norm == loud.budget.floor)
     weak = plan_of(served.replace({"channel.power_w": 1e-12}))  # the power limit binds: the noise tells
     assert not any(weak.hides_participation)
-    spent = [make_accountant("gaussian", book, "add-remove").epsilon(1e-5) for book in ledgers_of(served)]
+    spent = [make_accountant("gaussian", book, "zero-out").epsilon(1e-5) for book in ledgers_of(served)]
     assert all(e > served.privacy.epsilon for e in spent)  # credit was used, and it was due
-    assert all(make_accountant("sampled", book, "add-remove").epsilon(1e-5) <= 4.0 for book in ledgers_of(served))
+    assert all(make_accountant("sampled", book, "zero-out").epsilon(1e-5) <= 4.0 for book in ledgers_of(served))
 
 
 def ledgers_of(config):

@@ -47,7 +47,7 @@ NOISY = noise_power_w(-173.0, 1.0) / thermal_power_w(1.0)
 # --- against the accountant and the simulator
 
 
-@given(st.floats(0.01, 100.0), st.floats(1e-3, 1e6), st.integers(1, 300), st.sampled_from(["add-remove", "replace"]))
+@given(st.floats(0.01, 100.0), st.floats(1e-3, 1e6), st.integers(1, 300), st.sampled_from(["zero-out", "replace"]))
 def test_a_given_noise_variance_is_accounted_for_exactly(clip, noise_var, rounds, neighbours):
     q = Quantities(clip_norm=clip, noise_var=noise_var, rounds=rounds, neighbours=neighbours, epsilon=1.0)
     exact = GaussianAccountant(what_if_ledger(clip, noise_var, rounds), neighbours, "models").epsilon(1e-5)
@@ -103,9 +103,9 @@ def test_the_snr_is_the_papers():
 def test_a_fleet_is_followed_device_by_device(layout, participation, rounds):
     """Beyond a thousand devices too: who is heard best in one round is not in the next."""
     q = CELL.with_values({"devices": 1200, "participation": participation, "layout": layout, "rounds": rounds})
-    q = q.with_values({"antennas": 4, "neighbours": "add-remove"})
+    q = q.with_values({"antennas": 4, "neighbours": "zero-out"})
     _, ledgers = ledgers_of(q, seed=5, trials=range(4))
-    booked = np.mean([math.log(GaussianAccountant(one, "add-remove", "base-station").mu ** 2) for one in ledgers])
+    booked = np.mean([math.log(GaussianAccountant(one, "zero-out", "base-station").mu ** 2) for one in ledgers])
     law = combining(layout, q.active, 4)
     planned = squared_mu(q, law) * loudness(law, layout, 1200, q.active, 4, rounds) * NOISY
     assert 10 * math.log10(planned) == pytest.approx(10 * booked / math.log(10), abs=2.5)
@@ -154,10 +154,10 @@ def test_the_clip_norm_cancels_at_full_power():
 
 
 def test_replace_moves_twice_as_far():
-    assert squared_mu(CELL) == pytest.approx(4 * squared_mu(CELL.with_values({"neighbours": "add-remove"})))
+    assert squared_mu(CELL) == pytest.approx(4 * squared_mu(CELL.with_values({"neighbours": "zero-out"})))
     everyone = CELL.with_values({"participation": 1.0})
-    assert (CELL.relation, everyone.relation) == ("replace", "add-remove")
-    assert CELL.with_values({"sampling": "poisson"}).relation == "add-remove"
+    assert (CELL.relation, everyone.relation) == ("replace", "zero-out")
+    assert CELL.with_values({"sampling": "poisson"}).relation == "zero-out"
 
 
 def test_a_budget_is_kept_by_holding_power_back_and_costs_noise_and_saves_energy():
@@ -256,7 +256,7 @@ def test_a_link_of_which_nothing_is_said_is_one_unknown():
 
 
 def test_solving_for_devices_takes_the_smallest():
-    q = CELL.with_values({"participation": 1.0, "neighbours": "add-remove"})
+    q = CELL.with_values({"participation": 1.0, "neighbours": "zero-out"})
     assert solve(q.with_values({"epsilon": 1e6}), "devices").devices == 2
     found = solve(q.with_values({"snr_db": -50.0, "epsilon": 1.0}), "devices")
     assert free_epsilon(found) <= 1.0
@@ -398,7 +398,7 @@ LINK = "--antennas 4 --power 1e-9 --distance 100 --bandwidth 1e6 --parameters 10
         (f"{LINK} --devices 0", "`devices` must be a whole number from 1"),
         (f"{LINK} --devices 10 --delta 2", "`delta` must be a number from"),
         (f"{LINK} --devices 10 --power nan", "`power_w` must be a number from"),
-        (f"{LINK} --devices 10 --neighbours friends", "`neighbours` must be one of add-remove, replace"),
+        (f"{LINK} --devices 10 --neighbours friends", "`neighbours` must be one of zero-out, replace"),
         ("urban-cell --snr -70 --solve-for power", "leave out --snr"),
         ("urban-cell --noise-var 1 --solve-for parameters", "with --noise-var ε does not depend on it"),
         ("urban-cell --antennas 1000", "the planner knows 1 to 256 antennas"),
@@ -520,11 +520,11 @@ def write_study(path, model):
         writer = csv.writer(file)
         for devices in (50, 1000, 6000):
             for epsilon in (0.5, 2.0, 8.0, math.inf):
-                point = accuracy.Measured(devices, "linear", min(epsilon, 1e6), 1e-5, "add-remove", 0.0, 0.84)
+                point = accuracy.Measured(devices, "linear", min(epsilon, 1e6), 1e-5, "zero-out", 0.0, 0.84)
                 lost = 0.0 if math.isinf(epsilon) else model.cost(point.residual, 0.84)
-                writer.writerow([devices, "linear", epsilon, 1e-5, "add-remove", 0.84 - lost, 0.002, 5, 0.84])
-        writer.writerow([50, "linear", 0.1, 1e-5, "add-remove", "nan", 0.0, 0, 0.84])  # every trial diverged
-        writer.writerow([50, "linear", 0.1, 1e-5, "add-remove", "", "", 0, 0.84])
+                writer.writerow([devices, "linear", epsilon, 1e-5, "zero-out", 0.84 - lost, 0.002, 5, 0.84])
+        writer.writerow([50, "linear", 0.1, 1e-5, "zero-out", "nan", 0.0, 0, 0.84])  # every trial diverged
+        writer.writerow([50, "linear", 0.1, 1e-5, "zero-out", "", "", 0, 0.84])
 
 
 def test_a_study_is_fitted_and_checked(call, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ def test_reference_table(tilde, published, v, complex_2c, real_2c, real_c):
     assert paper == pytest.approx(published, abs=0.051)
     assert paper == pytest.approx(tilde * math.sqrt(DIM), rel=2e-4)
     assert make_accountant("gaussian", book, "replace").epsilon(DELTA) == pytest.approx(real_2c, abs=0.051)
-    assert make_accountant("gaussian", book, "add-remove").epsilon(DELTA) == pytest.approx(real_c, abs=0.051)
+    assert make_accountant("gaussian", book, "zero-out").epsilon(DELTA) == pytest.approx(real_c, abs=0.051)
     whole = what_if_ledger(CLIP, 2 * v, ROUNDS, RATE)  # if the real part carried all of σ²
     assert make_accountant("gaussian", whole, "replace").epsilon(DELTA) == pytest.approx(complex_2c, abs=0.051)
 
@@ -59,7 +59,7 @@ def test_the_price_of_honesty(tilde, share):
     published = PaperAccountant.budget(epsilon, DELTA, template, "replace").total
     exact = GaussianAccountant.budget(epsilon, DELTA, template, "replace").total
     assert exact / published == pytest.approx(share, abs=1e-4)
-    zero_out = GaussianAccountant.budget(epsilon, DELTA, template, "add-remove").total / published
+    zero_out = GaussianAccountant.budget(epsilon, DELTA, template, "zero-out").total / published
     assert zero_out == pytest.approx(4 * share, abs=4e-4)
 
 

@@ -40,8 +40,8 @@ def book(noise_vars, law="poisson", rate=0.1, n=50, hides=True, clip_norm=1.0):
 def test_the_small_rate_at_which_the_published_factor_fails():
     """r = 0.1, μ = 1, α = 16: divergence 5.54 where the published factor r claims 0.80."""
     one = book([1.0])
-    assert make_accountant("sampled", one, "add-remove").rdp(16) == pytest.approx(5.54, abs=0.005)
-    assert 0.1 * make_accountant("gaussian", one, "add-remove").rdp(16) == pytest.approx(0.80)
+    assert make_accountant("sampled", one, "zero-out").rdp(16) == pytest.approx(5.54, abs=0.005)
+    assert 0.1 * make_accountant("gaussian", one, "zero-out").rdp(16) == pytest.approx(0.80)
 
 
 def brute_delta(epsilon, rate, multiplier, direction):
@@ -63,7 +63,7 @@ def brute_delta(epsilon, rate, multiplier, direction):
 
 @pytest.mark.parametrize(("rate", "multiplier", "epsilon"), [(0.1, 1.0, 1.0), (0.5, 0.7, 2.0), (0.9, 1.5, 0.5)])
 def test_one_sampled_round_against_integration(rate, multiplier, epsilon):
-    ours = make_accountant("sampled", book([multiplier**2], rate=rate), "add-remove").delta(epsilon)
+    ours = make_accountant("sampled", book([multiplier**2], rate=rate), "zero-out").delta(epsilon)
     true = max(float(brute_delta(epsilon, rate, multiplier, way)) for way in ("remove", "add"))
     assert true * (1 - 1e-6) <= ours <= true * (1 + 2e-3)  # an upper bound, and a close one
 
@@ -73,7 +73,7 @@ def test_one_sampled_round_against_integration(rate, multiplier, epsilon):
     variances=st.lists(st.floats(0.3, 100), min_size=1, max_size=4),
     rate=st.floats(0.05, 0.98),
     law=st.sampled_from(["poisson", "without-replacement"]),
-    neighbours=st.sampled_from(["add-remove", "replace"]),
+    neighbours=st.sampled_from(["zero-out", "replace"]),
 )
 def test_never_above_gaussian(variances, rate, law, neighbours):
     ledger = book(variances, law, rate)
@@ -86,14 +86,14 @@ def test_never_above_gaussian(variances, rate, law, neighbours):
 
 def test_no_credit_where_the_noise_tells_who_took_part():
     telling, hiding = book([2.0] * 5, hides=False), book([2.0] * 5)
-    plain = make_accountant("gaussian", telling, "add-remove").epsilon(1e-5)
-    assert make_accountant("sampled", telling, "add-remove").epsilon(1e-5) == plain
-    assert make_accountant("sampled", hiding, "add-remove").epsilon(1e-5) < 0.5 * plain
+    plain = make_accountant("gaussian", telling, "zero-out").epsilon(1e-5)
+    assert make_accountant("sampled", telling, "zero-out").epsilon(1e-5) == plain
+    assert make_accountant("sampled", hiding, "zero-out").epsilon(1e-5) < 0.5 * plain
     mixed = Ledger((*hiding.events[:2], *telling.events[2:]))
-    between = make_accountant("sampled", mixed, "add-remove").epsilon(1e-5)
-    assert make_accountant("sampled", hiding, "add-remove").epsilon(1e-5) < between < plain
+    between = make_accountant("sampled", mixed, "zero-out").epsilon(1e-5)
+    assert make_accountant("sampled", hiding, "zero-out").epsilon(1e-5) < between < plain
     with pytest.raises(PrivacyError, match="says nothing about"):  # the base station knows who took part
-        make_accountant("sampled", hiding, "add-remove", "base-station")
+        make_accountant("sampled", hiding, "zero-out", "base-station")
 
 
 def test_without_replacement_at_the_papers_rate_earns_nothing():
@@ -110,18 +110,18 @@ def test_without_replacement_at_the_papers_rate_earns_nothing():
 
 def test_without_replacement_at_a_small_rate_earns_a_lot():
     ledger = book([4.0] * 30, "without-replacement", 0.1)
-    for neighbours in ("replace", "add-remove"):
+    for neighbours in ("replace", "zero-out"):
         plain = make_accountant("gaussian", ledger, neighbours).epsilon(1e-5)
         assert make_accountant("sampled", ledger, neighbours).epsilon(1e-5) < 0.7 * plain
     # Zeroing out is one way of replacing.
-    assert make_accountant("sampled", ledger, "add-remove").epsilon(1e-5) <= make_accountant(
+    assert make_accountant("sampled", ledger, "zero-out").epsilon(1e-5) <= make_accountant(
         "sampled", ledger, "replace"
     ).epsilon(1e-5)
 
 
 @given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=200))
 def test_levels_are_rounded_down_and_few(variances):
-    groups = noise_groups(book(variances), "add-remove")
+    groups = noise_groups(book(variances), "zero-out")
     assert len(groups) <= MAX_LEVELS
     assert sum(group.count for group in groups) == len(variances)
     exact = np.sort(np.sqrt(variances))
@@ -137,7 +137,7 @@ def test_export_reads_the_same_in_the_library():
 
     relations = dp_accounting.NeighboringRelation
     ledger = book([3.0, 3.0, 5.0], "all")
-    for neighbours, relation in (("add-remove", relations.ADD_OR_REMOVE_ONE), ("replace", relations.REPLACE_ONE)):
+    for neighbours, relation in (("zero-out", relations.ADD_OR_REMOVE_ONE), ("replace", relations.REPLACE_ONE)):
         exact = make_accountant("gaussian", ledger, neighbours).epsilon(1e-5)
         pld = PLDAccountant(relation, 1e-4)
         pld.compose(to_dp_event(ledger, neighbours, "contribution"))
@@ -147,7 +147,7 @@ def test_export_reads_the_same_in_the_library():
         assert exact < rdp.get_epsilon(1e-5) < 1.3 * exact
     silent = dataclasses.replace(ledger.events[0], noise_var=0.0, noise_power=None)
     nothing = PLDAccountant()
-    nothing.compose(to_dp_event(Ledger((silent,)), "add-remove"))
+    nothing.compose(to_dp_event(Ledger((silent,)), "zero-out"))
     assert math.isinf(nothing.get_epsilon(1e-5))
 
 
@@ -187,32 +187,32 @@ def test_liu2020_by_its_own_equations():
     assert math.sqrt(math.pi) * x * math.exp(x * x) == pytest.approx(1e5, rel=1e-12)
     ledger = book([4.0, 9.0], "all")
     h = 0.5 * (1 / 4 + 1 / 9)
-    epsilon = make_accountant("liu2020", ledger, "add-remove").epsilon(1e-5)
+    epsilon = make_accountant("liu2020", ledger, "zero-out").epsilon(1e-5)
     assert (math.sqrt(epsilon + x * x) - x) ** 2 == pytest.approx(h, rel=1e-12)
 
 
 def test_koda2020_is_the_worst_round_of_the_classical_mechanism():
     ledger = book([100.0, 25.0, 400.0], "all")
     expected = math.sqrt(2 * math.log(1.25e5)) / 5.0
-    assert make_accountant("koda2020", ledger, "add-remove").epsilon(1e-5) == pytest.approx(expected)
+    assert make_accountant("koda2020", ledger, "zero-out").epsilon(1e-5) == pytest.approx(expected)
     assert expected < 1  # where it is a theorem for one round, it holds
     assert gaussian_epsilon(1e-5, 0.2) < expected
 
 
 def test_park2023_counts_gradients_as_noise_and_says_what_it_rests_on():
     ledger = book([4.0], "all")
-    assert make_accountant("park2023", ledger, "add-remove").mu == pytest.approx(0.5)
+    assert make_accountant("park2023", ledger, "zero-out").mu == pytest.approx(0.5)
     with_estimate = Ledger((dataclasses.replace(ledger.events[0], gradient_var=12.0),))
-    accountant = make_accountant("park2023", with_estimate, "add-remove")
+    accountant = make_accountant("park2023", with_estimate, "zero-out")
     assert accountant.mu == pytest.approx(0.25)
     assert "not a proof" in accountant.assumptions
 
 
 def test_liu2024_grows_linearly_and_covers_the_exact_bound():
     question = WhatIf(1.0, 1.0, 1000, received_snr=0.5)
-    half, whole = (make_accountant("liu2024", question.ledger(t), "add-remove", "base-station") for t in (500, 1000))
+    half, whole = (make_accountant("liu2024", question.ledger(t), "zero-out", "base-station") for t in (500, 1000))
     assert whole.rdp(7) == pytest.approx(2 * half.rdp(7))
-    exact = make_accountant("gaussian", question.ledger(), "add-remove", "base-station").epsilon(1e-5)
+    exact = make_accountant("gaussian", question.ledger(), "zero-out", "base-station").epsilon(1e-5)
     assert exact <= whole.epsilon(1e-5)
 
 
@@ -222,10 +222,10 @@ def test_base_station_counts_each_devices_own_rounds():
     ledger = Ledger()
     for event, seen in zip(book([1.0] * 10, "all", n=2).events, loud, strict=True):
         ledger = ledger.append(dataclasses.replace(event, base_station=max(seen)), {"base-station": np.array(seen)})
-    found = make_accountant("gaussian", ledger, "add-remove", "base-station").mu
+    found = make_accountant("gaussian", ledger, "zero-out", "base-station").mu
     assert found == pytest.approx(math.sqrt(5 * (9 + 1)))
     coarse = Ledger(tuple(ledger.events))  # without sums the loudest of every round counts
-    assert make_accountant("gaussian", coarse, "add-remove", "base-station").mu == pytest.approx(math.sqrt(10 * 9))
+    assert make_accountant("gaussian", coarse, "zero-out", "base-station").mu == pytest.approx(math.sqrt(10 * 9))
 
 
 def test_credit_does_not_end_at_a_cliff():
@@ -254,8 +254,8 @@ def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
     rounds = 40
     sampling = Sampling(law, 10_000, rate * 10_000)
     event = RoundEvent(0, 1.0, 1.0, noise_var, "channel", 1.0, sampling, 0.1, hides_participation=True)
-    groups = noise_groups(Ledger.repeated(event, rounds), "add-remove")
-    ours = renyi.divergences(groups, "add-remove", (2, 4, 16, 64))
+    groups = noise_groups(Ledger.repeated(event, rounds), "zero-out")
+    ours = renyi.divergences(groups, "zero-out", (2, 4, 16, 64))
     theirs = RdpAccountant((2, 4, 16, 64), dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(math.sqrt(noise_var)))
     theirs.compose(sampled, rounds)
@@ -263,7 +263,7 @@ def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
         assert ours == pytest.approx(theirs._rdp, rel=1e-5)
     else:
         assert np.all(ours >= theirs._rdp * (1 - 1e-5))
-        plain = make_accountant("gaussian", Ledger.repeated(event, rounds), "add-remove")
+        plain = make_accountant("gaussian", Ledger.repeated(event, rounds), "zero-out")
         assert np.all(ours <= [plain.rdp(order) * (1 + 1e-12) for order in (2, 4, 16, 64)])
 
 
@@ -273,7 +273,7 @@ def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
 def test_where_the_library_loses_its_digits(rate, noise_var, delta):
     """Its divergences there are too small or negative, and a negative one is read as ε = 0."""
     ledger = book([noise_var] * 3, "poisson", rate)
-    groups = noise_groups(ledger, "add-remove")
+    groups = noise_groups(ledger, "zero-out")
     from airfl.privacy import renyi
 
     with mpmath.workdps(80):
@@ -284,10 +284,10 @@ def test_where_the_library_loses_its_digits(rate, noise_var, delta):
                 for k in range(order + 1)
             ]
             true = 3 * mpmath.log(mpmath.fsum(terms)) / (order - 1)
-            ours = float(renyi.divergences(groups, "add-remove", (order,))[0])
+            ours = float(renyi.divergences(groups, "zero-out", (order,))[0])
             assert true <= ours <= true * (1 + 1e-9), order
-    spent = make_accountant("sampled", ledger, "add-remove").epsilon(delta)
-    assert 0.0 < spent <= make_accountant("gaussian", ledger, "add-remove").epsilon(delta)
+    spent = make_accountant("sampled", ledger, "zero-out").epsilon(delta)
+    assert 0.0 < spent <= make_accountant("gaussian", ledger, "zero-out").epsilon(delta)
 
 
 @pytest.mark.parametrize("law", [[], ["--poisson"]])
@@ -314,7 +314,7 @@ def test_a_looser_bound_comes_with_a_word():
     assert "note" not in compare([WhatIf(1.0, 25.0, 50, 0.1, poisson=True).ledger()], 1e-5, None, None)["sampled"]
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace"])
 @pytest.mark.parametrize(
     ("rate", "noise_var", "rounds"), [(0.1, 1.0, 30), (0.01, 0.5, 200), (1e-3, 0.3, 50), (0.5, 9, 5)]
 )
@@ -332,7 +332,7 @@ def test_closed_forms_lie_above_privacy_loss_distributions(rate, noise_var, roun
 
 def test_credit_at_a_smaller_delta_than_distributions_resolve():
     ledger = book([1.0] * 30, "poisson", 0.01)
-    for neighbours in ("add-remove", "replace"):
+    for neighbours in ("zero-out", "replace"):
         spent = [make_accountant("sampled", ledger, neighbours).epsilon(delta) for delta in (1e-11, 1e-13, 1e-20)]
         assert spent == sorted(spent)
         assert spent[-1] <= make_accountant("gaussian", ledger, neighbours).epsilon(1e-20)

@@ -115,7 +115,7 @@ def test_no_choice_exceeds_the_budget(crowd, scheme, decibel):
     for ledger in done.ledgers:
         event = ledger.events[0]
         assert event.update_factor == pytest.approx(0.1 / done.transmitting)
-        assert event.sensitivity("add-remove") == pytest.approx(1.0)
+        assert event.sensitivity("zero-out") == pytest.approx(1.0)
     everyone = airfl.run(config.replace({"scheme.selection": "all"})).schemes[scheme]
     mine, theirs = (max(record.epsilon for record in run.final()) for run in (done, everyone))
     assert mine <= 2.0 * (1 + 1e-9)

@@ -55,7 +55,7 @@ def book(table, clips=None, observer="base-station"):
     return ledger
 
 
-def mu(ledger, neighbours="add-remove", observer="base-station"):
+def mu(ledger, neighbours="zero-out", observer="base-station"):
     return make_accountant("gaussian", ledger, neighbours, observer).mu
 
 
@@ -97,7 +97,7 @@ def test_sums_per_device_against_fractions(run, neighbours):
         sums = exact_sums(table, clips)
         for total, right in zip(ledger.devices[name].tolist(), sums, strict=True):
             assert abs(Fraction(total) - right) <= right * Fraction(1, 10**13)
-        scale = 1 if neighbours == "add-remove" else 4
+        scale = 1 if neighbours == "zero-out" else 4
         found = mu(ledger, neighbours, name)
         assert scale * max(sums) <= Fraction(found) ** 2 <= scale * max(sums) * (1 + Fraction(1, 10**12))
         # Without devices the most visible one of every round counts, and that is no less.
@@ -219,8 +219,8 @@ def test_squares_that_underflow_are_not_nothing():
         for one in (ledger, Ledger(ledger.events), Ledger.from_json(ledger.to_json())):
             assert Fraction(mu(one)) ** 2 >= (Fraction(clip) * Fraction(seen)) ** 2
             assert mu(one) < 1e-150
-            assert epsilon_of(one, "gaussian", "add-remove", "base-station", 1e-300) > 0.0
-            assert epsilon_of(one, "liu2024", "add-remove", "base-station", 1e-5) > 0.0
+            assert epsilon_of(one, "gaussian", "zero-out", "base-station", 1e-300) > 0.0
+            assert epsilon_of(one, "liu2024", "zero-out", "base-station", 1e-5) > 0.0
     # Beside others it does not get lost either, though it is too small to be added.
     assert mu(book([(1.0, 0.0), (1e-170, 1e-170)])) >= 1.0
 
@@ -342,12 +342,12 @@ def former(number, norms, *, kept=True, **fields):
 
 def test_a_ledger_that_version_2_wrote():
     ledger = Ledger.from_json(WRITTEN)
-    for neighbours, right in (("add-remove", 1.8582971472117755), ("replace", 4.070933558949927)):
+    for neighbours, right in (("zero-out", 1.8582971472117755), ("replace", 4.070933558949927)):
         found = epsilon_of(ledger, "gaussian", neighbours, "base-station", 1e-5)
         assert found == pytest.approx(right, rel=1e-12)
         for other in ("eavesdropper", "everything"):
             assert epsilon_of(ledger, "gaussian", neighbours, other, 1e-5) == math.inf
-    assert epsilon_of(ledger, "gaussian", "add-remove", "model", 1e-5) == pytest.approx(2.9097153260303847, rel=1e-14)
+    assert epsilon_of(ledger, "gaussian", "zero-out", "model", 1e-5) == pytest.approx(2.9097153260303847, rel=1e-14)
     assert json.loads(ledger.to_json())["version"] == 3
     assert Ledger.from_json(ledger.to_json()) == ledger
     with pytest.raises(PrivacyError, match="checksum"):
@@ -365,7 +365,7 @@ def test_version_2_meant_what_is_meant_now(table, power, clip, neighbours, witho
     """μ_i² = Σ_t 2 c′² p_it²/σ² over a device's own rounds, or the loudest of every round where one kept no devices."""
     rows = [former(t, n, noise_power=power, clip_norm=clip, kept=t != without) for t, n in enumerate(table)]
     ledger = read_by_hand({"version": 2, "events": rows})
-    own = 2 * ((1 if neighbours == "add-remove" else 2) * Fraction(clip)) ** 2 / Fraction(power)
+    own = 2 * ((1 if neighbours == "zero-out" else 2) * Fraction(clip)) ** 2 / Fraction(power)
     squares = [[own * Fraction(p) ** 2 for p in norms] for norms in table]
     if without is not None and without < len(table):
         right = sum(max(row) for row in squares)
@@ -451,7 +451,7 @@ def test_exports_read_the_same_in_the_library(observer, neighbours):
     from dp_accounting.rdp import RdpAccountant
 
     relations = dp_accounting.NeighboringRelation
-    relation = relations.ADD_OR_REMOVE_ONE if neighbours == "add-remove" else relations.REPLACE_ONE
+    relation = relations.ADD_OR_REMOVE_ONE if neighbours == "zero-out" else relations.REPLACE_ONE
     ledger = book([(0.3, 0.0, 0.1), (0.2, 0.35, 0.0), (0.0, 0.2, 0.1)], [0.7, 1.1, 0.9], observer)
     hidden = [replace(e, sampling=Sampling("poisson", 3, 1), hides_participation=True) for e in ledger.events]
     ledger = Ledger(hidden, ledger.devices)  # no credit for that

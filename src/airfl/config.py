@@ -222,9 +222,15 @@ class Privacy(Section):
     epsilon: float | None = Field(None, ge=1e-9, le=1e9)
     epsilon_tilde: float | None = Field(None, ge=1e-12, le=1e6, description="ε / √d")
     delta: float = Field(1e-5, ge=1e-200, lt=1)
-    neighbours: Literal["auto", "add-remove", "replace"] = Field(
-        "auto", description="auto: replace when exactly K of n are drawn, else add-remove"
+    neighbours: Literal["auto", "zero-out", "replace"] = Field(
+        "auto", description="auto: replace when exactly K of n are drawn, else zero-out (older name: add-remove)"
     )
+
+    @field_validator("neighbours", mode="before")
+    @classmethod
+    def _older_name(cls, value: object) -> object:
+        return "zero-out" if value == "add-remove" else value
+
     accountant: AccountantName = Field(
         "auto", description="Who books the budget; auto: the tightest of those that are proven for the run"
     )
@@ -483,10 +489,10 @@ class Config(Section):
         return self
 
     @property
-    def neighbours(self) -> Literal["add-remove", "replace"]:
+    def neighbours(self) -> Literal["zero-out", "replace"]:
         """The neighbouring relation after resolving ``auto``."""
         if self.privacy.neighbours == "auto":
-            return "add-remove" if self.system.everyone or self.system.varies else "replace"
+            return "zero-out" if self.system.everyone or self.system.varies else "replace"
         return self.privacy.neighbours
 
     @property

@@ -26,7 +26,7 @@ OBSERVER_SHORT = {
 }
 
 NEIGHBOUR_WORDS = {
-    "add-remove": "one device's contribution added or removed",
+    "zero-out": "one device's contribution set to zero",
     "replace": "one device's data replaced by any other",
 }
 

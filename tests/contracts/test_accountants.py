@@ -58,7 +58,7 @@ def test_no_rounds_cost_nothing_and_no_noise_everything(name):
     assert account(name, ledger([0.0])).delta(3.0) == 1.0
     assert epsilon(name, ledger([0.0], clip_norm=math.inf)) == math.inf
     for fields in ({"sampling": POISSON, "hides_participation": True}, {"domain": DOMAIN}):
-        assert epsilon(name, ledger([0.0, 0.0], **fields), neighbours="add-remove") == math.inf
+        assert epsilon(name, ledger([0.0, 0.0], **fields), neighbours="zero-out") == math.inf
 
 
 @every_accountant
@@ -89,7 +89,7 @@ SPECIAL = {
 @settings(max_examples=6)
 @given(variances=st.lists(st.floats(0.5, 50), min_size=1, max_size=4), factor=st.floats(1.05, 3), seed=st.integers())
 def test_monotone_with_credit(name, variances, factor, seed):
-    fields, relation = SPECIAL[name], "add-remove"
+    fields, relation = SPECIAL[name], "zero-out"
     tolerance = 1 + (1e-3 if name == "sampled" else 1e-9)  # the library's grid
     base = epsilon(name, ledger(variances, **fields), neighbours=relation)
     assert base <= epsilon("gaussian", ledger(variances, **fields), neighbours=relation) * (1 + 1e-12)
@@ -119,7 +119,7 @@ def test_epsilon_and_delta_are_inverse(name, variances, delta):
     target=st.floats(0.05, 500),
     delta=st.floats(1e-10, 1e-2),
     shares=st.lists(st.floats(0.05, 1), min_size=1, max_size=9),
-    neighbours=st.sampled_from(["add-remove", "replace"]),
+    neighbours=st.sampled_from(["zero-out", "replace"]),
 )
 def test_budget_is_the_exact_inverse(name, target, delta, shares, neighbours):
     """Spend all of A, however it is split over rounds, or stay at the floor: ε comes out, and never more."""
@@ -141,17 +141,17 @@ def test_budget_is_the_exact_inverse(name, target, delta, shares, neighbours):
 def test_floors_with_credit_keep_the_promise_and_are_the_smallest(name, target):
     template = ledger([1.0], 0.7, noise_power=3e-13, **SPECIAL[name]).events[0]
     rounds = 6
-    budget = ACCOUNTANTS[name].budget(target, 1e-5, template, "add-remove", rounds)
+    budget = ACCOUNTANTS[name].budget(target, 1e-5, template, "zero-out", rounds)
     assert budget.total is None
 
     def spent(norm):
         book = ledger([norm**2 * 1.5e-13] * rounds, 0.7, noise_power=3e-13, **SPECIAL[name])
-        return epsilon(name, book, neighbours="add-remove")
+        return epsilon(name, book, neighbours="zero-out")
 
     assert spent(budget.floor) <= target
     assert spent(budget.floor * (1 - 1e-6)) > target * (1 - 1e-6)
     assert spent(budget.floor) == pytest.approx(target, rel=1e-6)
-    plain = ACCOUNTANTS["gaussian"].budget(target, 1e-5, template, "add-remove", rounds)
+    plain = ACCOUNTANTS["gaussian"].budget(target, 1e-5, template, "zero-out", rounds)
     assert budget.floor <= plain.floor * (1 + 1e-9)
 
 
@@ -171,8 +171,8 @@ def test_every_accountant_states_its_assumptions_and_observers(name):
 def test_valid_bounds_never_undercut_the_exact_one(name, variances, delta):
     """All take part and every model is seen: there `gaussian` is exact, and nothing valid lies below it."""
     book = ledger(variances, sampling=Sampling("all", 12, 12))
-    exact = epsilon("gaussian", book, delta, "add-remove")
-    assert epsilon(name, book, delta, "add-remove") >= exact * (1 - 1e-9)
+    exact = epsilon("gaussian", book, delta, "zero-out")
+    assert epsilon(name, book, delta, "zero-out") >= exact * (1 - 1e-9)
 
 
 @every_accountant
@@ -194,20 +194,20 @@ def test_gaussian_equals_dp_accounting_composition():
     book = what_if_ledger(1.0, 6.0, 20)
     theirs = PLDAccountant(value_discretization_interval=1e-5)
     theirs.compose(dp_accounting.GaussianDpEvent(math.sqrt(6.0)), 20)
-    ours = make_accountant("gaussian", book, "add-remove").epsilon(1e-5)
+    ours = make_accountant("gaussian", book, "zero-out").epsilon(1e-5)
     assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-6)
     assert ours <= theirs.get_epsilon(1e-5)  # their discretisation is pessimistic
 
 
 def test_neighbours_and_observers():
     book = ledger([4.0, 4.0], sampling=Sampling("all", 12, 12))
-    replace, zero_out = (make_accountant("gaussian", book, n).mu for n in ("replace", "add-remove"))
+    replace, zero_out = (make_accountant("gaussian", book, n).mu for n in ("replace", "zero-out"))
     assert replace == pytest.approx(2 * zero_out)
     assert zero_out == pytest.approx(math.sqrt(2 / 4.0))
     # c·r per round for who sees signals, before the gain.
     for observer in ("base-station", "eavesdropper", "everything"):
         seen = {observer.replace("-", "_"): 5.0, "gain_bound": 3.0}
         loud = Ledger(tuple(dataclasses.replace(e, **seen) for e in book.events))
-        assert make_accountant("gaussian", loud, "add-remove", observer).mu == pytest.approx(math.sqrt(2 * 25.0))
+        assert make_accountant("gaussian", loud, "zero-out", observer).mu == pytest.approx(math.sqrt(2 * 25.0))
         assert make_accountant("gaussian", loud, "replace", observer).mu == pytest.approx(math.sqrt(2 * 100.0))
-    assert make_accountant("gaussian", book, "add-remove", "models").mu == zero_out
+    assert make_accountant("gaussian", book, "zero-out", "models").mu == zero_out

@@ -30,7 +30,7 @@ LARGEST = 10**150
 #: Numbers of every size that an event takes, down to the smallest that there is.
 sizes = st.builds(math.ldexp, st.floats(0.5, 1.0), st.integers(-1073, 497)).filter(lambda x: 0 < x <= LARGEST)
 deltas = st.integers(-300, -1).map(lambda exponent: 10.0**exponent)
-relations = st.sampled_from(["add-remove", "replace"])
+relations = st.sampled_from(["zero-out", "replace"])
 
 
 def true_delta(epsilon, mu):
@@ -57,7 +57,7 @@ def covers(epsilon, delta, mu):
 
 
 def exact_mu2(events, neighbours):
-    scale = 1 if neighbours == "add-remove" else 2
+    scale = 1 if neighbours == "zero-out" else 2
     with mp.workdps(60):
         return sum(
             ((scale * mpf(e.clip_norm) * mpf(e.gain_bound)) ** 2 / mpf(e.noise_var) for e in events), start=mpf(0)
@@ -90,7 +90,7 @@ def test_the_smallest_numbers_of_all(call):
     # The other way round at the antennas: tiny and huge, with a product that is neither.
     heard = RoundEvent(0, 1.5e-150, 1.0, 1.0, "channel", 1.0, Sampling("all", 1, 1), 1.0, base_station=4.5e149)
     for seen in ({}, {"base-station": np.array([4.5e149])}):
-        curious = make_accountant("gaussian", Ledger().append(heard, seen), "add-remove", "base-station")
+        curious = make_accountant("gaussian", Ledger().append(heard, seen), "zero-out", "base-station")
         assert curious.mu == pytest.approx(0.675, rel=1e-9)
     faint = RoundEvent(0, 1e-160, 1.0, 1.0, "channel", 1.0, Sampling("all", 1, 1), 1.0, base_station=1e-160)
     for seen in ({}, {"base-station": np.array([1e-160])}):  # its square is below the smallest number
@@ -126,7 +126,7 @@ def test_published_formulas_of_every_size(book, delta, neighbours):
         koda = mpmath.sqrt(2 * mpmath.log(mpf(1.25) / delta) * max(terms))
         assert make_accountant("koda2020", book, neighbours).epsilon(delta) >= koda * (1 - mpf("1e-9"))
         last, place = book.events[-1], book.events[-1].domain
-        total = sum(exact_mu2([e], "add-remove") for e in book.events) / 2
+        total = sum(exact_mu2([e], "zero-out") for e in book.events) / 2
         growth = (1 + mpf(place.learning_rate) * mpf(place.smoothness)) ** place.local_steps
         shift = mpf(last.clip_norm) * mpf(last.gain_bound) + growth * mpf(place.diameter) / (
             2 * mpf(last.update_factor)
@@ -164,7 +164,7 @@ def test_a_hidden_state_has_no_units(clip, variances, diameter, units, size):
             )
             for t, v in enumerate(variances)
         ]  # fmt: skip
-        return make_accountant("convergent", Ledger(tuple(rows)), "add-remove").mu
+        return make_accountant("convergent", Ledger(tuple(rows)), "zero-out").mu
 
     try:
         other = mu(units, size)
@@ -178,10 +178,10 @@ def test_a_hidden_state_has_no_units(clip, variances, diameter, units, size):
 
 
 SAMPLED = [
-    ("poisson", "add-remove"),
+    ("poisson", "zero-out"),
     ("poisson", "replace"),
     ("without-replacement", "replace"),
-    ("without-replacement", "add-remove"),
+    ("without-replacement", "zero-out"),
 ]
 
 
@@ -244,7 +244,7 @@ def test_budgets_refuse_what_has_no_square():
         template = RoundEvent(0, clip, 1.0, 0.0, "channel", 1.0, Sampling("all", 1, 1), 1.0, base_station=1.0)
         for name in ("gaussian", "liu2020", "paper", "park2023", "liu2024"):
             with pytest.raises(PrivacyError, match="other units"):
-                ACCOUNTANTS[name].budget(1.0, 1e-5, template, "add-remove", 10)
+                ACCOUNTANTS[name].budget(1.0, 1e-5, template, "zero-out", 10)
     with pytest.raises(PrivacyError, match="noise_multiplier"):
         LedgerAccountant().step(noise_multiplier=1.7e-162)
 

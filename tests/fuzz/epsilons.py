@@ -40,7 +40,7 @@ def _question(draw: random.Random) -> dict[str, str]:
         if draw.random() < 0.5:
             asked["--poisson"] = ""
     if draw.random() < 0.3:
-        asked["--neighbours"] = draw.choice(["add-remove", "replace"])
+        asked["--neighbours"] = draw.choice(["zero-out", "replace"])
     if draw.random() < 0.2:
         asked["--received-snr"] = f"{10 ** draw.uniform(-200, 200):.4e}"
     if draw.random() < 0.2:
@@ -63,7 +63,7 @@ def _judged(question: dict[str, str], ended: Ended) -> tuple[Outcome, str]:
     except (ValueError, KeyError, IndexError) as error:
         return "silent_difference", f"no JSON: {error}"
     exact = answers["gaussian"]
-    reach = 1 if exact["neighbours"] == "add-remove" else 2
+    reach = 1 if exact["neighbours"] == "zero-out" else 2
     if float(question["--noise-var"]) == 0.0:  # no noise protects nobody
         return (
             ("ok", "") if exact["epsilon"] is None else ("silent_difference", f"ε = {exact['epsilon']} without noise")

@@ -29,7 +29,7 @@ def epsilon(
     received_snr: Annotated[
         float | None, typer.Option(help="c²·max‖h s‖²/σ², what all antennas hear of one device; for the base station.")
     ] = None,
-    neighbours: Annotated[str | None, typer.Option(help="add-remove or replace; default: as the run.")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="zero-out or replace; default: as the run.")] = None,
     observer: Annotated[
         str | None,
         typer.Option(help="model, models, base-station, eavesdropper or everything; default: each accountant's own."),

@@ -32,7 +32,7 @@ def plan(
     clip: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ; default 1e-5.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The target.")] = None,
-    neighbours: Annotated[str | None, typer.Option(help="add-remove or replace; default: as a run.")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="zero-out or replace; default: as a run.")] = None,
     symbol_rate: Annotated[float | None, typer.Option(help="Complex symbols a second; default: the bandwidth.")] = None,
     update_norm: Annotated[float | None, typer.Option(help="Norm of the averaged update; default alignment·c.")] = None,
     alignment: Annotated[float | None, typer.Option(help="Norm of the averaged update over c; default 0.3.")] = None,

@@ -21,14 +21,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy import optimize
 
 from airfl.errors import InputError
 from airfl.places import experiments_folder
-from airfl.privacy import Neighbours, gaussian_mu, reach
+from airfl.privacy import Neighbours, gaussian_mu, reach, relation_of
 
 #: Norm of the averaged update over the clip norm where nothing else is stated: devices pull in different directions.
 ALIGNMENT = 0.3
@@ -207,7 +207,7 @@ def read_measured(path: str | Path) -> list[Measured]:
                 row["model"],
                 float(row["epsilon"]),
                 float(row["delta"]),
-                cast(Neighbours, row["neighbours"]),
+                relation_of(row["neighbours"]),
                 float(row["accuracy_mean"]),
                 float(row["noiseless_accuracy"]),
             )

@@ -1,6 +1,6 @@
 """From a complete set of quantities to everything the planner says about it.
 
-At full power π_t² = ρ_t·c²/(d·P·Λ), so the noise is v_t = π_t²σ²/2 and, with S = s·c (s = 1 for add-remove, 2 for
+At full power π_t² = ρ_t·c²/(d·P·Λ), so the noise is v_t = π_t²σ²/2 and, with S = s·c (s = 1 for zero-out, 2 for
 replace),
 
     μ² = Σ_t S²/v_t = 2 s² · d · T · SNR · E[1/ρ],        SNR = P·Λ_edge/σ².
@@ -130,7 +130,7 @@ def free_epsilon(q: Quantities) -> float:
 
 def noise_of(ledger: Ledger) -> float:
     """The one noise variance that gives T rounds the same ε as a ledger's different ones: T/Σ(1/v_t) at unit gains."""
-    total = squared_sum(ledger, "add-remove")
+    total = squared_sum(ledger, "zero-out")
     return ledger.events[0].clip_norm ** 2 * len(ledger.events) / total
 
 

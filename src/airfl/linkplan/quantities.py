@@ -17,7 +17,7 @@ from airfl.channel.geometry import path_gain
 from airfl.channel.noise import noise_power_w
 from airfl.errors import InputError
 from airfl.linkplan.law import LAYOUTS, Layout
-from airfl.privacy import NEIGHBOURS, Neighbours
+from airfl.privacy import Neighbours, PrivacyError, relation_of
 from airfl.toml import parse_toml
 
 
@@ -80,7 +80,10 @@ class Quantities:
                 raise InputError(f"`{name}` must be {kind} {low:g} to {high:.10g}; got {value!r}")
         choices: tuple[tuple[str, tuple[str, ...]], ...] = (("layout", LAYOUTS), ("sampling", ("fixed", "poisson")))
         if self.neighbours is not None:
-            choices = (*choices, ("neighbours", NEIGHBOURS))
+            try:
+                object.__setattr__(self, "neighbours", relation_of(self.neighbours))
+            except PrivacyError as error:
+                raise InputError(str(error)) from None
         for name, known in choices:
             if getattr(self, name) not in known:
                 raise InputError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}")
@@ -97,7 +100,7 @@ class Quantities:
         if self.neighbours is not None:
             return self.neighbours
         some = self.participation < 1.0 and (self.devices is None or self.active < self.devices)
-        return "replace" if some and self.sampling == "fixed" else "add-remove"
+        return "replace" if some and self.sampling == "fixed" else "zero-out"
 
     @property
     def snr(self) -> float:

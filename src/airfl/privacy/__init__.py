@@ -19,6 +19,7 @@ from airfl.privacy.events import (
     RoundEvent,
     Sampling,
     reach,
+    relation_of,
 )
 from airfl.privacy.gate import BudgetError, release
 from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon, gaussian_mu
@@ -55,6 +56,7 @@ __all__ = [
     "gaussian_mu",
     "make_accountant",
     "reach",
+    "relation_of",
     "release",
     "shown",
     "smallest",

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from airfl.privacy.budget import Budget
 from airfl.privacy.convergent import ConvergentAccountant
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, require
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, relation_of, require
 from airfl.privacy.gaussian import GaussianAccountant
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.paper import PaperAccountant
@@ -80,7 +80,7 @@ def make_accountant(
         f"accountant `{wanted.name}` says nothing about observer `{observer}`; it covers: "
         + ", ".join(wanted.observers),
     )
-    return wanted(ledger, neighbours, observer)
+    return wanted(ledger, relation_of(neighbours), observer)
 
 
 def epsilon_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airfl.privacy.accountant import make_accountant
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, Sampling, require
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, Sampling, relation_of, require
 from airfl.privacy.ledger import Ledger
 
 
@@ -18,11 +18,11 @@ class LedgerAccountant:
     def __init__(
         self,
         accountant: str = "sampled",
-        neighbours: Neighbours = "add-remove",
+        neighbours: Neighbours = "zero-out",
         observer: Observer = "model",
         ledger: Ledger | None = None,
     ) -> None:
-        self.accountant, self.neighbours, self.observer = accountant, neighbours, observer
+        self.accountant, self.neighbours, self.observer = accountant, relation_of(neighbours), observer
         self.ledger = ledger or Ledger()
         make_accountant(accountant, self.ledger, neighbours, observer)  # refuse bad names here rather than later
 

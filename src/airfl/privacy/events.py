@@ -7,12 +7,16 @@ import sys
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Neighbours = Literal["add-remove", "replace"]
+#: What changes between two neighbouring fleets: one device's contribution becomes nothing (that it took part is not
+#: hidden; dp-accounting's REPLACE_SPECIAL), or its data become any other.
+Neighbours = Literal["zero-out", "replace"]
 Observer = Literal["model", "models", "base-station", "eavesdropper", "everything"]
 SamplingLaw = Literal["all", "poisson", "without-replacement"]
 NoiseSource = Literal["none", "channel", "artificial", "channel+artificial"]
 
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
+#: Other names, of older versions.
+NEIGHBOUR_ALIASES: dict[str, Neighbours] = {"add-remove": "zero-out"}
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
 #: Those who see signals and not only what is made of them: each device is visible to them in its own way.
 SEEING: tuple[Observer, ...] = ("base-station", "eavesdropper", "everything")
@@ -26,9 +30,21 @@ class PrivacyError(ValueError):
     """A privacy question that cannot be answered as asked."""
 
 
+def relation_of(name: str) -> Neighbours:
+    """The relation that a name stands for, also by an older name."""
+    found = NEIGHBOUR_ALIASES.get(name, name)
+    require(found in NEIGHBOURS, f"`neighbours` must be one of {', '.join(NEIGHBOURS)}; got {name!r}")
+    return found  # type: ignore[return-value]
+
+
+def zeroes_out(neighbours: str) -> bool:
+    """Whether a device's contribution becomes nothing, rather than any other one."""
+    return relation_of(neighbours) == "zero-out"
+
+
 def reach(neighbours: Neighbours) -> float:
     """How far one device can move what is sent, in clip norms: 1 where its update becomes zero, 2 for any other one."""
-    return 1.0 if neighbours == "add-remove" else 2.0
+    return 1.0 if zeroes_out(neighbours) else 2.0
 
 
 def require(condition: bool, message: str) -> None:
@@ -175,7 +191,7 @@ class RoundEvent:
         return value
 
     def contribution(self, neighbours: Neighbours) -> float:
-        """How far one device can move what is sent: c for add-remove (its update becomes zero), 2c for replace."""
+        """How far one device can move what is sent: c for zero-out (its update becomes zero), 2c for replace."""
         return reach(neighbours) * self.clip_norm
 
     def sensitivity(self, neighbours: Neighbours) -> float:

@@ -4,7 +4,7 @@ The dp-accounting library has tighter or more general ones, and they are used wh
 rate, or noise many orders above the sensitivity, its sums cancel: they then come out too small, negative or not at all.
 With the rate q, μ = S/√v and a whole order α, e^{(α−1)D} − 1 is
 
-    Σ_{k=2}^α C(α,k) (1−q)^{α−k} q^k (e^{μ²k(k−1)/2} − 1)    Poisson, add-remove: exact (Mironov et al. 2019);
+    Σ_{k=2}^α C(α,k) (1−q)^{α−k} q^k (e^{μ²k(k−1)/2} − 1)    Poisson, zero-out: exact (Mironov et al. 2019);
     q (e^{μ²α(α−1)/2} − 1)                                   at most, for every law: joint convexity;
     C(α,2) q² min{4(e^{μ²} − 1), 2e^{μ²}} + 2 Σ_{j=3}^α C(α,j) q^j e^{μ²j(j−1)/2}
                                                              at most, where every two of "with one update", "with the
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
+
+from airfl.privacy.events import zeroes_out
 
 if TYPE_CHECKING:
     from airfl.privacy.dp_event import Group
@@ -57,11 +59,11 @@ def _one_round(group: Group, neighbours: Neighbours, order: int) -> float:
     if group.law == "all" or math.isinf(half):
         return plain
     rate = group.num_active / group.num_devices
-    if group.law == "poisson" and neighbours == "add-remove":
+    if group.law == "poisson" and zeroes_out(neighbours):
         logs = [_poisson(rate, half, order)]
     else:
-        # Without replacement a round without the device has another in its place: twice as far for add-remove.
-        apart = 4.0 * half if group.law == "without-replacement" and neighbours == "add-remove" else half
+        # Without replacement a round without the device has another in its place: twice as far for zero-out.
+        apart = 4.0 * half if group.law == "without-replacement" and zeroes_out(neighbours) else half
         logs = [math.log(rate) + float(_log_expm1(half * order * (order - 1))), _ternary(rate, apart, order)]
     # log(1 + e^x), a hair up: logarithms of binomials of order 1,024 err by 1e-12.
     sampled = min(float(np.logaddexp(0.0, log + 1e-11)) for log in logs) / (order - 1)

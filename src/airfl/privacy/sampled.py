@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airfl.privacy import renyi
 from airfl.privacy.budget import Budget, check_budget, common_floor
 from airfl.privacy.dp_event import Group, compose, noise_groups
-from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon
+from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon, zeroes_out
 from airfl.privacy.gaussian import GaussianAccountant
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.shown import Shown
@@ -39,7 +39,7 @@ TOLERANCE = 1e-7
 HOPELESS = 1e5
 #: μ² below which the library's grid has no two points for it, and credit is of no use to anyone.
 NARROWEST = 1e-16
-#: Points of a grid where devices hardly ever take part: with add-remove the library looks at one after the other.
+#: Points of a grid where devices hardly ever take part: with zero-out the library looks at one after the other.
 MOST_POINTS = 1e5
 #: Orders for sampling without replacement; large ones cost time and help only for tiny ε.
 ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 512)
@@ -171,12 +171,12 @@ def _has_pld(groups: tuple[Group, ...]) -> bool:
 
 
 def _has_rdp(groups: tuple[Group, ...], neighbours: Neighbours) -> bool:
-    """The library knows Poisson with add-remove; and without replacement with replace, which covers zeroing out too.
+    """The library knows Poisson with zero-out; and without replacement with replace, which covers zeroing out too.
 
     Where its sums would cancel it is not asked.
     """
     laws = {group.law for group in groups} - {"all"}
-    known = laws == {"without-replacement"} or (laws == {"poisson"} and neighbours == "add-remove")
+    known = laws == {"without-replacement"} or (laws == {"poisson"} and zeroes_out(neighbours))
     return known and _squared(groups) < HOPELESS and not any(_cancels(group) for group in groups)
 
 
@@ -199,12 +199,12 @@ def _pld(groups: tuple[Group, ...], neighbours: Neighbours) -> PLDAccountant:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if neighbours == "add-remove" else NeighboringRelation.REPLACE_ONE
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if zeroes_out(neighbours) else NeighboringRelation.REPLACE_ONE
     event = compose(groups, neighbours, "contribution")
     squared = _squared(groups)
     step = min(max(1e-3, 1e-4 * (squared if squared < HOPELESS else _effective(groups))), 5.0)
     finest = FINEST_GRID
-    if neighbours == "add-remove":
+    if zeroes_out(neighbours):
         finest = max(finest, *(_width(group) / MOST_POINTS for group in groups))
     while True:
         accountant = PLDAccountant(relation, step)
@@ -227,10 +227,10 @@ def _fresh_rdp(groups: tuple[Group, ...], neighbours: Neighbours, orders: Sequen
     poisson = any(group.law == "poisson" for group in groups)
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
     accountant = RdpAccountant(orders, relation)
-    # Without replacement the bound is for replacing a device; with add-remove the multiplier is of c, and so twice too
+    # Without replacement the bound is for replacing a device; with zero-out the multiplier is of c, and so twice too
     # large for it: zeroing out is one way of replacing.
     halved = groups
-    if not poisson and neighbours == "add-remove":
+    if not poisson and zeroes_out(neighbours):
         halved = tuple(
             Group(g.law, g.num_devices, g.num_active, g.multiplier / (1.0 if g.law == "all" else 2.0), g.count)
             for g in groups

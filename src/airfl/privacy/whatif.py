@@ -10,7 +10,6 @@ from typing import Any
 
 from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant
 from airfl.privacy.events import (
-    NEIGHBOURS,
     OBSERVERS,
     SEEING,
     Domain,
@@ -21,6 +20,7 @@ from airfl.privacy.events import (
     Sampling,
     SamplingLaw,
     check_delta,
+    relation_of,
     require,
 )
 from airfl.privacy.ledger import Ledger
@@ -112,9 +112,9 @@ def what_if_ledger(clip_norm: float, noise_var: float, rounds: int, participatio
 
 
 def default_neighbours(ledger: Ledger) -> Neighbours:
-    """Replace when K of n are drawn (adding a device pushes another out), else add-remove."""
+    """Replace when K of n are drawn (adding a device pushes another out), else zero-out."""
     laws = {event.sampling.law for event, _ in ledger.runs()}
-    return "replace" if "without-replacement" in laws else "add-remove"
+    return "replace" if "without-replacement" in laws else "zero-out"
 
 
 def compare(
@@ -133,10 +133,7 @@ def compare(
     """
     check_delta(delta)
     kinds = {**ACCOUNTANTS, **outside}
-    require(
-        neighbours is None or neighbours in NEIGHBOURS,
-        f"`neighbours` must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}",
-    )
+    named = None if neighbours is None else relation_of(neighbours)
     require(
         observer is None or observer in OBSERVERS, f"`observer` must be one of {', '.join(OBSERVERS)}; got {observer!r}"
     )
@@ -156,7 +153,7 @@ def compare(
         not (unseen and observer == "eavesdropper"),
         "no eavesdropper was there; give the run a section [eavesdropper]",
     )
-    relation: Neighbours = neighbours or default_neighbours(ledgers[0])  # type: ignore[assignment]
+    relation = named or default_neighbours(ledgers[0])
     answers = {}
     for name in kinds if accountant == "all" else [accountant]:
         kind = kinds[name]

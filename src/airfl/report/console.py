@@ -28,7 +28,7 @@ def print_demo(demo: Demo) -> None:
     rows, console = demo.rows, plain_console()
     epsilons = sorted({row["epsilon"] for row in rows})
     table = Table(
-        box=box.SIMPLE, title="test accuracy (δ = 1e-5, one device's contribution removed)", title_justify="left"
+        box=box.SIMPLE, title="test accuracy (δ = 1e-5, one device's contribution set to zero)", title_justify="left"
     )
     table.add_column("devices", justify="right")
     for epsilon in epsilons:

@@ -65,7 +65,7 @@ def _map(axes: Axes, rows: Sequence[Row], devices: Sequence[int]) -> Any:
             axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", fontsize=7.5, color=color)
     axes.set_xticks(range(len(epsilons)), [epsilon_text(e) for e in epsilons])
     axes.set_yticks(range(len(devices)), [f"{n:,}" for n in devices])
-    axes.set_xlabel("ε (δ = 1e-5, one device's contribution removed)")
+    axes.set_xlabel("ε (δ = 1e-5, one device's contribution set to zero)")
     return image
 
 
@@ -92,7 +92,7 @@ def draw_accuracy_against_epsilon(rows: Sequence[Row], folder: Path, name: str, 
         axes.xaxis.set_minor_locator(NullLocator())
         shown = {tick: epsilon_text(e) for tick, e in zip(ticks, [*finite, math.inf], strict=True)}
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown.get(value, f"{value:g}")))
-        axes.set_xlabel("ε at δ = 1e-5, one device's contribution removed; exact (∞: no noise)")
+        axes.set_xlabel("ε at δ = 1e-5, one device's contribution set to zero; exact (∞: no noise)")
         axes.set_ylabel("test accuracy")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_title(title, fontsize=10)
