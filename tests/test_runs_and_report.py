@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +166,57 @@ def test_words(result):
     assert epsilon_meaning(None) == "no protection"
     assert percent(0.8123, 0.004, 3) == "81.2 ± 0.4 %"
     assert percent(None) == "–"
+
+
+def test_whom_to_trust_is_always_said(result, tiny):
+    """With a promise, without one, and over an ideal channel: whether the base station learns more."""
+
+    def last(names):
+        return " ".join(headline(airfl.run(tiny.replace({"scheme.names": names}))))
+
+    assert "The base station is trusted" in " ".join(headline(result))
+    curious = result.summary["schemes"]["airfl-dp"]["epsilon_by_observer"]["base-station"]["gaussian"]
+    assert f"looks at every antenna learns up to ε = {epsilon_text(curious)}" in " ".join(headline(result))
+    assert "keeps no budget" in last(["airfl-mimo"])
+    assert "sees every update" in last(["fedavg", "fedavg-clip"])
+
+
+def test_a_base_station_that_learns_no_more_is_not_called_trusted(result):
+    from airfl.report.trust import whom_to_trust
+
+    entry = result.summary["schemes"]["airfl-dp"]
+    quiet = {**entry["epsilon_by_observer"], "base-station": entry["epsilon_by_observer"]["model"]}
+    kept = {**result.summary, "schemes": {"airfl-dp": {**entry, "epsilon_by_observer": quiet}}}
+    words = whom_to_trust(replace(result, kept=kept), "airfl-dp")
+    assert words == [sentence for sentence in words if "learns no more" in sentence and "rests on" in sentence] != []
+
+
+def test_a_model_that_learnt_nothing_comes_before_its_privacy(result):
+    """The most frequent of ten classes gives the accuracy of a model of no use: that is said first, perk or not."""
+    assert result.chance == result.summary["chance_accuracy"] >= 0.1
+    schemes = result.summary["schemes"]
+
+    def said(accuracy):
+        entries = {**schemes, "airfl-dp": {**schemes["airfl-dp"], "accuracy_mean": accuracy}}
+        return headline(replace(result, kept={**result.summary, "schemes": entries}))
+
+    idle, useful = said(result.chance + 0.01), said(0.8)
+    assert idle[0].startswith("AirFL-DP learnt next to nothing")
+    assert "perk or not" in idle[0]
+    assert not any("AirFL-DP learnt next to nothing" in sentence for sentence in useful)
+
+
+def test_a_summary_says_its_format_and_a_newer_one_is_refused(result, tmp_path):
+    assert result.summary["format"] == "airfl-summary/1"
+    airfl.save(result, tmp_path)
+    (tmp_path / "manifest.json").unlink()  # as an older version left folders: nothing but the format tells
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    (tmp_path / "summary.json").write_text(json.dumps({**summary, "format": "airfl-summary/2"}))
+    with pytest.raises(InputError, match=r"format `airfl-summary/2`"):
+        airfl.load(tmp_path)
+    del summary["format"], summary["chance_accuracy"]
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert airfl.load(tmp_path).chance == 0.0
 
 
 def test_published_budget_is_never_quoted_alone(tiny):

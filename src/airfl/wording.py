@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OBSERVER_WORDS = {
-    "model": "someone who sees the final model",
-    "models": "someone who sees the model of every round (any device that hears the broadcast)",
+    "model": "anyone who sees the final model",
+    "models": "anyone who sees the model of every round (any device that hears the broadcast)",
     "base-station": "a curious base station that looks at every antenna",
     "eavesdropper": "an eavesdropper with antennas of her own who also hears the models",
-    "everything": "someone who sees what every device sends, by itself and without noise",
+    "everything": "anyone who sees what every device sends, by itself and without noise",
 }
 
 #: At the head of a column, and what they see.

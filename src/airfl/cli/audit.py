@@ -26,8 +26,8 @@ def audit(
     observer: Annotated[
         str | None,
         typer.Option(
-            help="Who attacks: model, models, base-station, eavesdropper or everything; default: whoever sees models, "
-            "and whom the scheme promises something."
+            help="Who attacks: model, models, base-station, eavesdropper or everything; default: anyone who sees "
+            "models, and whom the scheme promises something."
         ),
     ] = None,
     repetitions: Annotated[int | None, typer.Option(help="Trainings with, and as many without, the canary.")] = None,

@@ -88,6 +88,12 @@ class Task:
         }
         return torch.from_numpy(np.stack([padded[key] for key in keys])).to(self.inputs.device)
 
+    @property
+    def chance(self) -> float:
+        """Test accuracy of always naming the most frequent class, the largest of the trials: nothing learnt."""
+        labels = [self.labels[self._samples(index, "test")] for index in range(len(self.trials))]
+        return max((float(torch.bincount(own).max()) / len(own) for own in labels if len(own)), default=0.0)
+
     def evaluate(self, models: torch.Tensor, part: Literal["test", "train"] = "test") -> tuple[np.ndarray, np.ndarray]:
         """Accuracy and mean loss on the test or training samples of each trial, for models [trials, d]."""
         device = self.inputs.device

@@ -124,7 +124,7 @@ def meets(mu2: float, goal: float) -> bool:
 
 
 def free_epsilon(q: Quantities) -> float:
-    """Free ε for who sees the models; exact for the noise that is assumed."""
+    """Free ε for anyone who sees the models; exact for the noise that is assumed."""
     return gaussian_epsilon(q.delta, math.sqrt(squared_mu(q)))
 
 

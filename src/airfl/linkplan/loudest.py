@@ -30,9 +30,9 @@ CLOSEST = 1e-6
 
 
 def loudness(law: Combining, layout: Layout, devices: int, active: int, antennas: int, rounds: int) -> float:
-    """μ² of a base station that looks at every antenna over μ² of who sees the models, for equal noise.
+    """μ² of a base station that looks at every antenna over μ² of anyone who sees the models, for equal noise.
 
-    It may be below one: who sees models is told of every round, and a device takes part in its own only.
+    It may be below one: anyone who sees models is told of every round, and a device takes part in its own only.
     """
     level, share = law.inverse_norm2, active / devices
     over = loudest(layout, devices, share, antennas, level, rounds)

@@ -121,8 +121,8 @@ def to_dp_event(
         unit: what its noise multipliers are measured in. For ``replace`` the library's RDP accountant expects
             "sensitivity" (√v/2c) and its PLD accountant "contribution" (√v/c).
         credit: whether rounds carry their sampling law where the noise hides who took part; False: plain Gaussian.
-        observer: whom the event is about. For who sees signals it is one Gaussian round, of the device that is seen
-            best over the whole run: sampling earns no credit there.
+        observer: whom the event is about. For anyone who sees signals it is one Gaussian round, of the device
+            that is seen best over the whole run: sampling earns no credit there.
     """
     if observer in SEEING:
         mu = seen_mu(ledger, neighbours, observer)

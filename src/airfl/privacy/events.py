@@ -145,7 +145,7 @@ class RoundEvent:
             path, real and imaginary parts stacked, and Σ the covariance of all that covers it. A device that moves by S
             is told apart with μ = S times this. None: there is no bound.
         eavesdropper: the same for an eavesdropper with antennas of her own, who hears the broadcast models too.
-        everything: the same for who sees what every device sends, by itself and without receiver noise.
+        everything: the same for anyone who sees what every device sends, by itself and without receiver noise.
     """
 
     round: int

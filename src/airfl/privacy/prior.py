@@ -181,7 +181,7 @@ class Park2023(GaussianCurve):
 
 @dataclass(frozen=True)
 class Liu2024:
-    """Liu et al.: Rényi composition for who sees every antenna, ρ = μ²/2 and ε = ρ + 2√(ρ log(1/δ)); linear in T."""
+    """Liu et al.: Rényi composition for a base station, ρ = μ²/2 and ε = ρ + 2√(ρ log(1/δ)); linear in T."""
 
     name: ClassVar[str] = "liu2024"
     label: ClassVar[str] = "Liu 2024, base station"

@@ -1,4 +1,4 @@
-"""What rounds tell together: Σ S²/v for who sees models, and the device seen best for who sees signals."""
+"""What rounds tell together: Σ S²/v for those who see models, and the device seen best for those who see signals."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from airfl.accounting import is_proven, words_for
 from airfl.catalogue import is_import_path
 from airfl.config import Config
 from airfl.privacy import SEEING
-from airfl.report.trust import trust_sentences
+from airfl.report.trust import trust_sentences, whom_to_trust
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent, power_text
@@ -23,13 +23,14 @@ def headline(result: Result) -> list[str]:
     for name, entry in summary["schemes"].items():
         if entry["status"] != "done":
             sentences.append(f"{scheme_shown(name).title} did not finish: {entry['message']}.")
+    sentences += nothing_learnt(result)
     name = private_scheme(result)
     private = summary["schemes"].get(name)
     if name is not None and private is not None and private["status"] == "done":
         by, exact = tightest(private["epsilon"])
         accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
         sentences.append(
-            f"{scheme_shown(name).title} reached {accuracy} test accuracy. Whoever sees the final model learns "
+            f"{scheme_shown(name).title} reached {accuracy} test accuracy. Anyone who sees the final model learns "
             f"at most ε = {epsilon_text(exact)} about any one device "
             f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {words_for(by)}): "
             f"{epsilon_meaning(exact)}."
@@ -42,22 +43,36 @@ def headline(result: Result) -> list[str]:
             )
         sentences.append(_compare(name, summary["schemes"]))
         sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
-        curious = private["epsilon_by_observer"]["base-station"]["gaussian"]
-        if scheme_shown(name).encoder.cover != "nothing":
-            curious = 0.0  # said below, with what it rests on
-        if curious is None or exact is None or curious > 2 * exact:
-            sentences.append(
-                f"A curious base station learns far more (ε = {epsilon_text(curious)}): the promise holds only if the "
-                "base station is trusted."
-            )
+    sentences += whom_to_trust(result, name)
     for scheme in result.schemes:
         sentences += trust_sentences(result, scheme)
     sentences += [silence_sentence(result.config, name, scheme) for name, scheme in result.schemes.items()]
     return [sentence for sentence in sentences if sentence]
 
 
+#: Of the way from chance to no error at all, what a model must go to have learnt anything to speak of.
+LEARNT = 0.1
+
+
+def nothing_learnt(result: Result) -> list[str]:
+    """Private schemes whose model is hardly better than naming one class always: said before any promise."""
+    chance, said = result.chance, []
+    for name, entry in result.summary["schemes"].items():
+        accuracy = entry["accuracy_mean"]
+        if not chance or accuracy is None or not scheme_shown(name).keeps_budget:
+            continue
+        if accuracy - chance >= LEARNT * (1.0 - chance):
+            continue
+        perk = ", perk or not" if entry["perk"] else ""
+        said.append(
+            f"{scheme_shown(name).title} learnt next to nothing: {percent(accuracy)} test accuracy, and naming one "
+            f"class always gives {percent(chance)}. What is said of its privacy{perk} is about a model of no use."
+        )
+    return said
+
+
 def observers_shown(result: Result) -> list[str]:
-    """Whom tables show ε for; who sees every device by itself only where that is finite for some scheme."""
+    """Whom tables show ε for; anyone who sees every device by itself only where that is finite for some scheme."""
     entries = [entry["epsilon_by_observer"] for entry in result.summary["schemes"].values()]
     named = dict.fromkeys(name for entry in entries for name in entry)
     bare = all(entry.get("everything", {}).get("gaussian") is None for entry in entries)

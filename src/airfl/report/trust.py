@@ -11,6 +11,37 @@ from airfl.schemes import scheme_shown
 from airfl.wording import OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, power_text
 
 
+def whom_to_trust(result: Result, name: str | None) -> list[str]:
+    """Whether the base station must be trusted, for the scheme ``name`` that makes a promise, or for a run without."""
+    if name is None or result.summary["schemes"][name]["status"] != "done":
+        over_air = [other for other in result.schemes if scheme_shown(other).policy.over_air]
+        if not over_air:
+            return ["No scheme of this run promises anything: a server that receives every update sees every update."]
+        return [_without_promise(result, over_air[0])]
+    if scheme_shown(name).encoder.cover != "nothing":
+        return []  # said with what it hides in
+    entry, antennas = result.summary["schemes"][name], result.config.system.num_antennas
+    exact, curious = (entry["epsilon_by_observer"][who]["gaussian"] for who in ("model", "base-station"))
+    if curious is None or exact is None or curious > exact:
+        return [
+            "The base station is trusted: the promise is about anyone who sees what it makes public. A base station "
+            f"that looks at every antenna learns up to ε = {epsilon_text(curious)}: {epsilon_meaning(curious)}."
+        ]
+    return [
+        f"The base station learns no more, ε = {epsilon_text(curious)}, even if it looks at every antenna. This rests "
+        f"on its having no more than {antennas}, and on noise in its receiver that it cannot do without."
+    ]
+
+
+def _without_promise(result: Result, name: str) -> str:
+    by_observer = result.summary["schemes"][name]["epsilon_by_observer"]
+    exact, curious = (epsilon_text(by_observer[who]["gaussian"]) for who in ("model", "base-station"))
+    return (
+        f"{scheme_shown(name).title} keeps no budget. The channel's own noise gives ε = {exact} against anyone who "
+        f"sees the final model, and ε = {curious} against a base station that looks at every antenna."
+    )
+
+
 def trust_sentences(result: Result, name: str) -> list[str]:
     """What observers of signals learn of a scheme that hides devices from them, and what that rests on."""
     scheme, entry, config = result.schemes[name], result.summary["schemes"][name], result.config
@@ -55,7 +86,7 @@ def cover_sentence(scheme: SchemeResult, config: Config) -> list[str]:
 
 
 def rests_on(scheme: SchemeResult, config: Config) -> str:
-    """The assumptions behind a promise against who sees signals."""
+    """The assumptions behind a promise against anyone who sees signals."""
     parts = []
     if scheme.observer == "base-station":
         parts.append(

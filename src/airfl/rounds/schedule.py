@@ -164,7 +164,7 @@ class Schedule:
         """How visible each device is to each observer of signals."""
         link, cover, heard = self.link, self.cover[:: self.copies], torch.from_numpy(active >= 0)
         honest = torch.from_numpy(link.honest(active))
-        # Without any cover the antennas see ‖h s‖ in white noise, and who sees every device by itself sees all of it.
+        # Without any cover the antennas see ‖h s‖ in white noise; anyone who sees every device by itself sees it all.
         seen: dict[Observer, torch.Tensor] = {
             "base-station": sent.received_norms * honest * math.sqrt(2.0 / link.credited_power),
             "everything": torch.where(honest, torch.inf, 0.0).double(),

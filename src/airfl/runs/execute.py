@@ -107,7 +107,7 @@ def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin
     provenance = provenance_of(device, first)
     starts = [log.first_round for log in logs.values() if log.first_round is not None]
     provenance["seconds_to_first_round"] = round(min(starts) - begin, 3) if starts else None
-    return Result(config, first.schedule.dim, schemes, provenance, schedules[0].promise.accountant)
+    return Result(config, first.schedule.dim, schemes, provenance, schedules[0].promise.accountant, first.task.chance)
 
 
 def _open(config: Config, device: torch.device, trials_per_batch: int | None) -> dict[str, list[Simulation]]:

@@ -17,6 +17,9 @@ from airfl.privacy import Ledger, Observer, epsilon_of
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.transceiver import Perk
 
+#: Of the object that ``airfl run --json`` prints and summary.json holds; older ones have none.
+SUMMARY_FORMAT = "airfl-summary/1"
+
 Status = Literal["done", "diverged", "interrupted", "refused"]
 
 
@@ -69,6 +72,7 @@ class Result:
 
     Attributes:
         accountant: who books the budget, after resolving ``auto``.
+        chance: test accuracy of always naming the most frequent class; 0 where an older version did not say.
         kept: the summary of a run that was loaded; reading one executes nobody's code.
     """
 
@@ -77,6 +81,7 @@ class Result:
     schemes: dict[str, SchemeResult]
     provenance: dict[str, Any]
     accountant: str
+    chance: float = 0.0
     out: str | None = None
     kept: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
@@ -87,12 +92,14 @@ class Result:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The object that is printed by ``airfl run --json`` and kept in summary.json; no finite ε is null."""
+        """The object that is printed by ``airfl run --json`` and kept in summary.json; null: there is none."""
         if self.kept is not None:
             return {**self.kept, "out": self.out}
         return {
+            "format": SUMMARY_FORMAT,
             "out": self.out,
             "dim": self.dim,
+            "chance_accuracy": self.chance,
             "delta": self.config.privacy.delta,
             "neighbours": self.config.neighbours,
             "budget_epsilon": self.config.privacy.epsilon_for(self.dim),
@@ -136,7 +143,7 @@ class Result:
 
 
 def finite_or_none(value: float) -> float | None:
-    """JSON has no infinity: null stands for `no finite value`."""
+    """JSON has no infinity: null says that there is no number that holds, so an ε of null promises nothing."""
     return value if math.isfinite(value) else None
 
 

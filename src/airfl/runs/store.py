@@ -35,7 +35,7 @@ from airfl.runs.manifest import (
     read_manifest,
     sealed,
 )
-from airfl.runs.result import Result, SchemeResult
+from airfl.runs.result import SUMMARY_FORMAT, Result, SchemeResult
 from airfl.transceiver import Perk
 
 LEDGER_FORMAT = "airfl-ledgers/3"
@@ -134,7 +134,11 @@ def load(out: str | Path) -> Result:
             )
             for name, entry in summary["schemes"].items()
         }
-        return Result(config, summary["dim"], schemes, provenance, summary["budget_accountant"], str(out), summary)
+        if summary.get("format", SUMMARY_FORMAT) != SUMMARY_FORMAT:
+            raise ValueError(f"its summary has format `{summary['format']}`, and this version reads `{SUMMARY_FORMAT}`")
+        chance = summary.get("chance_accuracy", 0.0)
+        accountant = summary["budget_accountant"]
+        return Result(config, summary["dim"], schemes, provenance, accountant, chance, str(out), summary)
     except KeyError as error:
         raise InputError(f"`{out}` is not a finished run: it lacks {error}") from None
     except DAMAGE as error:

@@ -15,7 +15,7 @@ EVERYONE = Sampling("all", 12, 12)
 
 
 def _ledger(noise_vars: Any, clip_norm: float = 1.0, gain: float = 1.0, noise_power: float = 2.0) -> Ledger:
-    """Rounds heard by one antenna: who sees signals sees what the model shows, g/√v."""
+    """Rounds heard by one antenna: anyone who sees signals sees what the model shows, g/√v."""
     rows = []
     for t, v in enumerate(noise_vars):
         seen = gain / math.sqrt(v) if v > 0 else None

@@ -22,7 +22,7 @@ import torch
 
 from airfl.transceiver.cover import Cover, laplacian_of
 
-#: Devices up to which masks are taken apart for who sees every device by itself; beyond, own noise alone counts.
+#: Devices up to which masks are taken apart for anyone who sees every device by itself; beyond, own noise alone counts.
 TAKEN_APART = 1000
 #: An eigenvalue so far below the largest is no cover.
 NOTHING = 1e-12

@@ -53,7 +53,7 @@ from airfl.runs.execute import pick_device
 from airfl.schemes import scheme_named
 from airfl.simulate import Simulation, open_simulation
 
-#: What was done, for each who sees signals.
+#: What was done, for everyone who sees signals.
 LISTENED: dict[Observer, str] = {
     "base-station": "the base station: the best linear test of the device that it hears best, antenna by antenna",
     "eavesdropper": "the eavesdropper: the best linear test of the device that she hears best, and of the sum",

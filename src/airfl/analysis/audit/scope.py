@@ -73,7 +73,7 @@ def unheard(single: Simulation, heard: Sequence[str]) -> list[str]:
         "everything": "someone who sees what every device sends",
     }
     kept: set[str] = set(single.schedule.promise.kept) if single.scheme.keeps_budget else set()
-    if "models" in kept:  # who sees the last one only is promised no less
+    if "models" in kept:  # anyone who sees the last one only is promised no less
         kept.add("model")
     named = {"model", "models", "base-station", *kept, *(["eavesdropper"] if single.config.eavesdropper else [])}
     return [
