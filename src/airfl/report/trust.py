@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from airfl.channel.noise import credited_power_w, noise_power_w
 from airfl.config import Config
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
-from airfl.wording import OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, power_text
+from airfl.study import Plan
+from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, power_text
 
 
 def whom_to_trust(result: Result, name: str | None) -> list[str]:
@@ -33,11 +36,29 @@ def whom_to_trust(result: Result, name: str | None) -> list[str]:
     ]
 
 
+def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ε of a study's table mean: at which δ, for which neighbours, against whom, and who is trusted."""
+    configs = [plan.config(point) for point in range(len(plan.points))]
+    deltas = sorted({config.privacy.delta for config in configs})
+    relations = sorted({NEIGHBOUR_WORDS[config.neighbours] for config in configs})
+    said = [
+        f"ε is what was booked, at δ = {', '.join(map(number, deltas))} for {' or '.join(relations)}, against anyone "
+        "who sees the models, and for airfl-shielded also against whom it hides from; ∞ is no protection."
+    ]
+    books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in rows if row["epsilon_by_observer"]]
+    if books:
+        found = [math.inf if value is None else value for value in books]
+        low, high = epsilon_text(min(found)), epsilon_text(max(found))
+        span = low if low == high else f"{low} to {high}"
+        said.append(f"A base station that looks at every antenna learns up to ε = {span}.")
+    return said
+
+
 def _without_promise(result: Result, name: str) -> str:
     by_observer = result.summary["schemes"][name]["epsilon_by_observer"]
     exact, curious = (epsilon_text(by_observer[who]["gaussian"]) for who in ("model", "base-station"))
     return (
-        f"{scheme_shown(name).title} keeps no budget. The channel's own noise gives ε = {exact} against anyone who "
+        f"{scheme_shown(name).title} keeps no budget. The channel's own noise gives ε = {exact} against anyone "
         f"sees the final model, and ε = {curious} against a base station that looks at every antenna."
     )
 
