@@ -1,7 +1,7 @@
 """LaTeX in pages becomes MathML when the site is built: no script, no font, nothing to fetch when a page is read.
 
-``pymdownx.arithmatex`` marks ``$…$`` and fences named ``math``; a page that is read as plain Markdown on a forge shows the
-same sources as formulas.
+``pymdownx.arithmatex`` marks ``$…$`` and fences named ``math``. Where a forge shows the Markdown itself, the
+same sources are formulas too.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ WELL_KNOWN = 0.02
 EXTRAPOLATED = "the SNR threshold was up to 0.5 dB off where that was checked (docs/plan.md)"
 
 _OBSERVERS = {
-    "model": "who sees the final model",
-    "models": "who hears every round's model",
+    "model": "anyone who sees the final model",
+    "models": "anyone who hears every round's model",
     "base-station": "a curious base station",
 }
 
@@ -71,7 +71,7 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
         spread = f"; from {low} to {high} depending on where the devices happen to be"
     noise = "At full power the noise alone" if answer.snr_db is not None else "This noise"
     said.append(
-        f"{noise} gives ε = {epsilon_text(free)} to who sees the models (δ = {number(q.delta)}, "
+        f"{noise} gives ε = {epsilon_text(free)} to anyone who sees the models (δ = {number(q.delta)}, "
         f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
     )
     said += _table_sentence(answer)
@@ -115,7 +115,7 @@ def _perk_sentence(answer: Answer) -> str:
         return f"There is no target but {target}, which is what the noise gives: nothing is held back.{where}"
     if answer.is_perk:
         spare = f"{answer.margin_db:.1f} dB to spare"
-        return f"DP is a perk: for who sees the models the noise meets {target} with {spare}.{where}"
+        return f"DP is a perk: for anyone who sees the models the noise meets {target} with {spare}.{where}"
     if answer.snr_db is None:
         return f"DP is not a perk: {target} needs {-answer.margin_db:.1f} dB more noise."
     return (

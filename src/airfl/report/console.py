@@ -66,7 +66,7 @@ def print_result(result: Result, page: Path) -> None:
     console.print(table)
     console.print(
         f"ε by exact accounting at δ = {number(result.config.privacy.delta)}, neighbours {result.config.neighbours}, "
-        f"against who sees {' or '.join(OBSERVER_SHORT[observer][1] for observer in observers)}; ∞ is no protection.",
+        f"against anyone who sees {' or '.join(OBSERVER_SHORT[observer][1] for observer in observers)}; ∞ is no protection.",
         style="dim",
     )
     for sentence in headline(result):
