@@ -41,8 +41,8 @@ bench: setup data ## Combiners, studies under fire, a few rounds of the paper ex
 	$(BIN)/python -m benchmarks.paper_rounds
 	$(BIN)/python -m benchmarks.sweeps
 
-docs: setup ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+docs: setup ## Build the documentation into site/; a warning stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The environment is made once; a change of the lock or of the project's metadata makes it anew.
 setup: $(VENV)/.installed

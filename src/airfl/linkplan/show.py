@@ -115,7 +115,7 @@ def _perk_sentence(answer: Answer) -> str:
         return f"There is no target but {target}, which is what the noise gives: nothing is held back.{where}"
     if answer.is_perk:
         spare = f"{answer.margin_db:.1f} dB to spare"
-        return f"DP is a perk: against anyone who sees the models the noise meets {target} with {spare}.{where}"
+        return f"DP is a perk: for anyone who sees the models the noise meets {target} with {spare}.{where}"
     if answer.snr_db is None:
         return f"DP is not a perk: {target} needs {-answer.margin_db:.1f} dB more noise."
     return (

@@ -188,7 +188,7 @@ def _converges(curves: Sequence[Row]) -> Claim:
     verdict = "holds" if all(flat) else ("holds in part" if any(flat) else "does not hold")
     caveat = (
         "Only when the run projects on a domain of diameter D and the loss is L-smooth (L = 1 assumed), and only for "
-        "who sees the final model alone."
+        "someone who sees the final model alone."
     )
     if not all(flat):
         late = ", ".join(f"{d:g}" for d, done in zip(sorted(lines), flat, strict=True) if not done)

@@ -64,10 +64,10 @@ def print_result(result: Result, page: Path) -> None:
             *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in observers),
         )
     console.print(table)
+    seen = " or ".join(OBSERVER_SHORT[observer][1] for observer in observers)
     console.print(
         f"ε by exact accounting at δ = {number(result.config.privacy.delta)}, neighbours {result.config.neighbours}, "
-        f"against anyone who sees {' or '.join(OBSERVER_SHORT[observer][1] for observer in observers)}; "
-        "∞ is no protection.",
+        f"against anyone who sees {seen}; ∞ is no protection.",
         style="dim",
     )
     for sentence in headline(result):
