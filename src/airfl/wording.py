@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ OBSERVER_SHORT = {
     "base-station": ("base", "every antenna"),
     "eavesdropper": ("eavesdr.", "antennas elsewhere and the models"),
     "everything": ("all", "every device by itself"),
+}
+
+#: Whom an ε is against, in the middle of a sentence.
+OBSERVER_AGAINST = {
+    "model": "anyone who sees only the final model",
+    "models": "anyone who sees the models",
+    "base-station": "the base station",
+    "eavesdropper": "the eavesdropper",
+    "everything": "anyone who sees what every device sends",
 }
 
 NEIGHBOUR_WORDS = {
@@ -47,6 +57,14 @@ def epsilon_text(epsilon: float | None) -> str:
     return f"{epsilon:,.0f}" if epsilon < 100_000 else f"{epsilon:.1e}".replace("e+0", "e").replace("e+", "e")
 
 
+def rounded_up(value: float, digits: int = 5) -> str:
+    """A number with so many significant digits, 6 at most, that is not below it: for what is said to be a bound."""
+    if not math.isfinite(value):
+        return "∞"
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    return number(float(up))
+
+
 def epsilon_meaning(epsilon: float | None) -> str:
     """What an ε of this size promises one device, in a few words."""
     if epsilon is None or math.isinf(epsilon):
@@ -64,7 +82,7 @@ def epsilon_meaning(epsilon: float | None) -> str:
 
 def number(value: float) -> str:
     """A number as people write it: 1e-5, not 1e-05."""
-    return f"{value:g}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
 def power_text(power_w: float) -> str:

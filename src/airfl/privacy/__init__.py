@@ -23,13 +23,16 @@ from airfl.privacy.events import (
 )
 from airfl.privacy.gate import BudgetError, release
 from airfl.privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon, gaussian_mu
+from airfl.privacy.headline import Finding, proven
+from airfl.privacy.inverse import Kept, Target, keep, least_noise, most_rounds, noise_for, rounds_for
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.paper import PaperAccountant
 from airfl.privacy.shown import Shown, shown
-from airfl.privacy.whatif import WhatIf, compare, what_if_ledger
+from airfl.privacy.whatif import MOST_ROUNDS, WhatIf, compare, default_neighbours, what_if_ledger
 
 __all__ = [
     "ACCOUNTANTS",
+    "MOST_ROUNDS",
     "NEIGHBOURS",
     "OBSERVERS",
     "SEEING",
@@ -37,7 +40,9 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Domain",
+    "Finding",
     "GaussianAccountant",
+    "Kept",
     "Ledger",
     "LedgerAccountant",
     "Neighbours",
@@ -48,16 +53,24 @@ __all__ = [
     "RoundEvent",
     "Sampling",
     "Shown",
+    "Target",
     "WhatIf",
     "compare",
+    "default_neighbours",
     "epsilon_of",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_mu",
+    "keep",
+    "least_noise",
     "make_accountant",
+    "most_rounds",
+    "noise_for",
+    "proven",
     "reach",
     "relation_of",
     "release",
+    "rounds_for",
     "shown",
     "smallest",
     "to_dp_event",

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from scipy import optimize
-
 from airfl.privacy.events import RoundEvent, check_delta, require
 from airfl.privacy.ledger import Ledger
+from airfl.privacy.roots import root
 
 #: What helps where numbers are too large or too small.
 RESCALE = "measure clip norm and noise in other units"
@@ -53,12 +52,12 @@ def square(sensitivity: float) -> float:
     return squared
 
 
-def at_norm(template: RoundEvent, norm: float, round_index: int = 0) -> RoundEvent:
+def at_norm(template: RoundEvent, norm: float) -> RoundEvent:
     """The template's round with combiner norm q; its ``base_station``, if any, is taken as that at q = 1."""
     assert template.noise_power is not None
     seen = None if template.base_station is None else template.base_station / norm
     noise_var = norm * norm * template.noise_power / 2.0
-    return replace(template, round=round_index, noise_var=noise_var, base_station=seen)
+    return replace(template, round=0, noise_var=noise_var, base_station=seen)
 
 
 def common_floor(
@@ -67,7 +66,7 @@ def common_floor(
     """The smallest q at which T rounds like the template spend at most ε, for accountants without an A."""
 
     def epsilon_at(norm: float) -> float:
-        return spent(Ledger(tuple(at_norm(template, norm, t) for t in range(rounds))))
+        return spent(Ledger.repeated(at_norm(template, norm), rounds))
 
     assert template.noise_power is not None
     unit = math.sqrt(2.0 / template.noise_power) * template.sensitivity("replace")
@@ -99,12 +98,12 @@ def smallest(spent: Callable[[float], float], epsilon: float, start: float, tole
 
     ends = math.log(low), math.log(high)
     if excess(ends[0]) <= 0.0:  # the root is at an end, and exp(log x) is on its other side
-        root = low
+        found = low
     elif excess(ends[1]) >= 0.0:
-        root = high
+        found = high
     else:
-        root = math.exp(optimize.brentq(excess, *ends, xtol=tolerance, rtol=1e-14))
+        found = math.exp(root(excess, *ends, xtol=tolerance, rtol=1e-14))
     step = 0.1 * tolerance
-    while spent(root) > epsilon:
-        root, step = root * (1.0 + step), step * 2.0
-    return root
+    while spent(found) > epsilon:
+        found, step = found * (1.0 + step), step * 2.0
+    return found

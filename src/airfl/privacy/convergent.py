@@ -257,6 +257,7 @@ class ConvergentAccountant(GaussianCurve):
         uses_domain=True,
         needs_domain=True,
         gaussian=True,
+        rests_on="smoothness",
     )
 
     ledger: Ledger

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from scipy import optimize, special
 
 from airfl.privacy.budget import Budget, check_budget, square
 from airfl.privacy.events import (
@@ -29,6 +28,7 @@ from airfl.privacy.events import (
 )
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import seen_mu, squared_sum
+from airfl.privacy.roots import root
 from airfl.privacy.shown import Shown
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -40,7 +40,10 @@ LARGE = 1e154
 
 def _mills(x: np.ndarray | float) -> np.ndarray:
     """R(x) = Φ(−x)/φ(x)."""
-    return math.sqrt(math.pi / 2.0) * special.erfcx(np.asarray(x) / math.sqrt(2.0))
+    from scipy.special import erfcx  # as in `roots`: not before there is something to compute
+
+    scaled: np.ndarray = erfcx(np.asarray(x) / math.sqrt(2.0))
+    return math.sqrt(math.pi / 2.0) * scaled
 
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
@@ -59,7 +62,9 @@ def gaussian_log_delta(epsilon: float, mu: float) -> float:
     b = epsilon / mu + mu / 2.0
     log_phi = -0.5 * a * a - 0.5 * math.log(2.0 * math.pi)
     if a < -5.0:
-        return math.log(float(special.ndtr(-a)) - math.exp(log_phi) * float(_mills(b)))
+        from scipy.special import ndtr
+
+        return math.log(float(ndtr(-a)) - math.exp(log_phi) * float(_mills(b)))
     if mu < 0.5:
         x = 0.5 * mu * _NODES + 0.5 * (a + b)
         # For x beyond 50, 1 − x R(x) = 1/x² − 3/x⁴ + 15/x⁶ − … loses digits if subtracted; the series does not.
@@ -96,10 +101,9 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         upper *= 2.0
     if mu > LARGE or math.isinf(upper):
         return math.inf
-    root = optimize.brentq(
+    return root(
         lambda epsilon: max(gaussian_log_delta(epsilon, mu), -1e300) - target, 0.0, upper, xtol=1e-300, rtol=1e-15
     )
-    return float(root)
 
 
 @lru_cache(maxsize=4096)
@@ -113,10 +117,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         lower, upper = upper, upper * 2.0
     while gaussian_log_delta(epsilon, lower) > target:
         lower, upper = lower / 1e3, lower
-    root = optimize.brentq(
-        lambda mu: max(gaussian_log_delta(epsilon, mu), -1e300) - target, lower, upper, xtol=1e-300, rtol=1e-15
-    )
-    mu = float(root)
+    mu = root(lambda mu: max(gaussian_log_delta(epsilon, mu), -1e300) - target, lower, upper, xtol=1e-300, rtol=1e-15)
     while gaussian_epsilon(delta, mu) > epsilon:
         mu *= 1.0 - 1e-13
     return mu

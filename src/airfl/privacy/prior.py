@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from scipy import optimize
-
 from airfl.privacy.budget import RESCALE, Budget, check_budget, square
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_delta, check_epsilon, reach, require
 from airfl.privacy.exact import square_over
 from airfl.privacy.gaussian import LARGE, GaussianAccountant, GaussianCurve
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import exact_sum, seen_mu, squared_ratio, squared_sum
+from airfl.privacy.roots import root
 from airfl.privacy.shown import Shown
 
 
@@ -75,9 +74,7 @@ class Koda2020:
 def inverse_c(delta: float) -> float:
     """x > 0 with C(x) = √π·x·e^{x²} = 1/δ."""
     target = -math.log(delta) - 0.5 * math.log(math.pi)
-    return float(
-        optimize.brentq(lambda x: math.log(x) + x * x - target, 1e-300, 1.0 + math.sqrt(max(target, 0.0) + 1.0))
-    )
+    return root(lambda x: math.log(x) + x * x - target, 1e-300, 1.0 + math.sqrt(max(target, 0.0) + 1.0))
 
 
 @dataclass(frozen=True)

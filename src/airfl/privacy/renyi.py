@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
 from airfl.privacy.events import zeroes_out
 
@@ -73,19 +72,27 @@ def _one_round(group: Group, neighbours: Neighbours, order: int) -> float:
 def _poisson(rate: float, half: float, order: int) -> float:
     k = np.arange(2, order + 1, dtype=np.float64)
     terms = _log_binomials(order, k) + (order - k) * math.log1p(-rate) + k * math.log(rate)
-    return float(special.logsumexp(terms + _log_expm1(half * k * (k - 1))))
+    return _log_sum(terms + _log_expm1(half * k * (k - 1)))
 
 
 def _ternary(rate: float, half: float, order: int) -> float:
     j = np.arange(2, order + 1, dtype=np.float64)
     exponents = half * j * (j - 1) + math.log(2.0)
     exponents[0] = min(exponents[0], math.log(4.0) + float(_log_expm1(2.0 * half)))
-    return float(special.logsumexp(_log_binomials(order, j) + j * math.log(rate) + exponents))
+    return _log_sum(_log_binomials(order, j) + j * math.log(rate) + exponents)
 
 
 def _log_binomials(order: int, k: np.ndarray) -> np.ndarray:
-    found: np.ndarray = special.gammaln(order + 1.0) - special.gammaln(k + 1.0) - special.gammaln(order - k + 1.0)
+    from scipy.special import gammaln
+
+    found: np.ndarray = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
     return found
+
+
+def _log_sum(logs: np.ndarray) -> float:
+    from scipy.special import logsumexp
+
+    return float(logsumexp(logs))
 
 
 def _log_expm1(x: float | np.ndarray) -> np.ndarray:

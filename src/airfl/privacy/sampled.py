@@ -62,6 +62,7 @@ class SampledAccountant:
         "#56B4E9",
         (0, (5, 2)),
         work="airfl: credit for hidden participation",
+        rests_on="hidden participation",
     )
 
     ledger: Ledger

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+#: What must be granted for an ε, beside what the ledger says.
+Granted = Literal["nothing", "hidden participation", "smoothness"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Shown:
         needs_domain: whether it says anything only with one.
         needs_antennas: whether it needs what the antennas receive.
         gaussian: whether it claims a Gaussian trade-off curve, which a Gaussian reading of counts may refute.
+        rests_on: what must be granted where its ε is below that of `gaussian`.
     """
 
     words: str = ""
@@ -33,6 +37,7 @@ class Shown:
     needs_domain: bool = False
     needs_antennas: bool = False
     gaussian: bool = False
+    rests_on: Granted = "nothing"
 
 
 def shown(kind: Any) -> Shown:

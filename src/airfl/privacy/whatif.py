@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -23,8 +23,13 @@ from airfl.privacy.events import (
     relation_of,
     require,
 )
+from airfl.privacy.exact import square_over
+from airfl.privacy.headline import is_unheard
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.sampled import SampledAccountant
+
+#: The most rounds that a question may have.
+MOST_ROUNDS = 10**6
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,20 @@ class WhatIf:
     gradient_var: float | None = None
     received_snr: float | None = None
 
+    def check_hearing(self) -> None:
+        """Refuse antennas that hear less of a device than the sum shows, which is computed from what they hear."""
+        snr, shown = self.received_snr, square_over((self.clip_norm,), self.noise_var, 0.5)
+        require(
+            snr is None or snr >= shown * (1.0 - 1e-9),
+            f"`received_snr` must be at least c²/(2v) = {shown:.4g}, what the sum alone shows of a device, since it is "
+            f"made of what the antennas receive; got {snr}",
+        )
+
     def ledger(self, rounds: int | None = None) -> Ledger:
         """The ledger of such a run; ``rounds`` in place of T."""
         require(0 < self.clip_norm <= 1e100, f"`clip_norm` must be positive and finite; got {self.clip_norm}")
         require(0 <= self.noise_var <= 1e200, f"`noise_var` must be finite and not negative; got {self.noise_var}")
-        require(1 <= self.rounds <= 10**6, f"`rounds` must be 1 to 1,000,000; got {self.rounds}")
+        require(1 <= self.rounds <= MOST_ROUNDS, f"`rounds` must be 1 to {MOST_ROUNDS:,}; got {self.rounds}")
         require(0.0 < self.participation <= 1.0, f"`participation` must lie in (0, 1]; got {self.participation}")
         n, rate = self.num_devices, self.learning_rate
         require(n is None or n >= 1, f"`devices` must be at least 1; got {n}")
@@ -117,34 +131,26 @@ def default_neighbours(ledger: Ledger) -> Neighbours:
     return "replace" if "without-replacement" in laws else "zero-out"
 
 
-def compare(
-    ledgers: Sequence[Ledger],
-    delta: float,
-    neighbours: str | None,
-    observer: str | None,
-    accountant: str = "all",
-    outside: Mapping[str, type[Accountant]] = MappingProxyType({}),
-) -> dict[str, dict[str, Any]]:
-    """ε by every accountant, the worst of several ledgers; null where there is no finite one.
+def own_observer(kind: type[Accountant] | None) -> Observer:
+    """Whom an accountant is asked about by default: who sees every round's model, or else whom it was made for."""
+    return "models" if kind is None or "models" in kind.observers else kind.observers[0]
 
-    Args:
-        observer: only accountants that cover it; None: each for the observer it was made for.
-        outside: accountants of others, by the names that they go by here.
-    """
-    check_delta(delta)
-    kinds = {**ACCOUNTANTS, **outside}
-    named = None if neighbours is None else relation_of(neighbours)
+
+def check_names(observer: str | None, accountant: str, known: Iterable[str] = ACCOUNTANTS) -> None:
+    """Refuse an observer or an accountant that nobody has heard of."""
     require(
         observer is None or observer in OBSERVERS, f"`observer` must be one of {', '.join(OBSERVERS)}; got {observer!r}"
     )
     require(
-        accountant == "all" or accountant in kinds,
+        accountant in ("all", *known),
         f"no accountant named {accountant!r}; known: {', '.join(ACCOUNTANTS)}, all",
     )
-    require(len(ledgers) > 0, "there is no ledger to account for")
-    unheard = any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e, _ in ledger.runs())
+
+
+def check_heard(ledgers: Sequence[Ledger], observer: str | None) -> None:
+    """Refuse an observer of signals about whom the ledgers say nothing."""
     require(
-        not (unheard and observer in SEEING),
+        not (observer in SEEING and is_unheard(ledgers)),
         f"observer `{observer}` needs what antennas receive; give "
         + ("--received-snr, or --ledger of a run" if observer == "base-station" else "--ledger of a run"),
     )
@@ -153,17 +159,41 @@ def compare(
         not (unseen and observer == "eavesdropper"),
         "no eavesdropper was there; give the run a section [eavesdropper]",
     )
+
+
+def compare(
+    ledgers: Sequence[Ledger],
+    delta: float,
+    neighbours: str | None,
+    observer: str | None,
+    accountant: str = "all",
+    outside: Mapping[str, type[Accountant]] = MappingProxyType({}),
+) -> dict[str, dict[str, Any]]:
+    """ε by every accountant, the worst of several ledgers; null where it is infinite, or where ``known`` is false.
+
+    Args:
+        observer: only accountants that cover it; None: each for who sees every round's model, or whom it was made for.
+        outside: accountants of others, by the names that they go by here.
+    """
+    check_delta(delta)
+    kinds = {**ACCOUNTANTS, **outside}
+    named = None if neighbours is None else relation_of(neighbours)
+    check_names(observer, accountant, kinds)
+    require(len(ledgers) > 0, "there is no ledger to account for")
+    check_heard(ledgers, observer)
+    unheard = is_unheard(ledgers)
     relation = named or default_neighbours(ledgers[0])
     answers = {}
     for name in kinds if accountant == "all" else [accountant]:
         kind = kinds[name]
-        view: Observer = observer or kind.observers[0]  # type: ignore[assignment]
+        view: Observer = observer or own_observer(kind)  # type: ignore[assignment]
         if accountant == "all" and view not in kind.observers:
             continue
         made = [make_accountant(kind, ledger, relation, view) for ledger in ledgers]
         epsilon = max(one.epsilon(delta) for one in made)
         answers[name] = {
             "epsilon": epsilon if math.isfinite(epsilon) else None,
+            "known": not (unheard and view in SEEING),
             "delta": delta,
             "observer": view,
             # The published bound has its own relation built in.
@@ -174,6 +204,6 @@ def compare(
         words = [word for one in made if isinstance(one, SampledAccountant) and (word := one.note(delta))]
         if words:
             answers[name]["note"] = words[0]
-        if unheard and view in SEEING:
+        if not answers[name]["known"]:
             answers[name]["note"] = "what the antennas receive is not known here; give --received-snr"
     return answers

@@ -3,14 +3,34 @@
 In: a configuration. Out: a ``Result``, and its folder. May import the simulator and all before it.
 """
 
-from airfl.runs.execute import Progress, pick_device, run
-from airfl.runs.lock import locked
-from airfl.runs.manifest import is_run
-from airfl.runs.result import Result, SchemeResult
-from airfl.runs.signals import Interrupts
-from airfl.runs.store import load, prepare_folder, read_ledgers, save, write_run
-from airfl.runs.tracking import Tracked, make_trackers
-from airfl.runs.unfinished import Keeper, claimed, resumed
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airfl.runs.execute import Progress, pick_device, run
+    from airfl.runs.ledgers import read_ledgers
+    from airfl.runs.lock import locked
+    from airfl.runs.manifest import is_run
+    from airfl.runs.result import Result, SchemeResult
+    from airfl.runs.signals import Interrupts
+    from airfl.runs.store import load, prepare_folder, save, write_run
+    from airfl.runs.tracking import Tracked, make_trackers
+    from airfl.runs.unfinished import Keeper, claimed, resumed
+
+#: Where each name lives. They are imported when first used, so that reading a ledger need not load torch.
+_HOME = {
+    "execute": ("Progress", "pick_device", "run"),
+    "ledgers": ("read_ledgers",),
+    "lock": ("locked",),
+    "manifest": ("is_run",),
+    "result": ("Result", "SchemeResult"),
+    "signals": ("Interrupts",),
+    "store": ("load", "prepare_folder", "save", "write_run"),
+    "tracking": ("Tracked", "make_trackers"),
+    "unfinished": ("Keeper", "claimed", "resumed"),
+}
 
 __all__ = [
     "Interrupts",
@@ -32,3 +52,14 @@ __all__ = [
     "save",
     "write_run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f"airfl.runs.{module}"), name)
+    raise AttributeError(f"module `airfl.runs` has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

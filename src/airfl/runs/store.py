@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -21,32 +20,19 @@ from safetensors.torch import save as save_models
 
 from airfl.config import from_toml
 from airfl.errors import InputError
-from airfl.privacy import Ledger, PrivacyError
+from airfl.privacy import PrivacyError
 from airfl.rounds import CoverUsed, RoundRecord
+from airfl.runs.ledgers import LEDGER_FORMAT, contents, parse_ledgers
 from airfl.runs.lock import LOCK, locked
-from airfl.runs.manifest import (
-    DATA,
-    MANIFEST,
-    TEMPORARY,
-    check_contents,
-    is_run,
-    is_sealed,
-    put,
-    read_manifest,
-    sealed,
-)
+from airfl.runs.manifest import TEMPORARY, put, sealed
 from airfl.runs.result import SUMMARY_FORMAT, Result, SchemeResult
 from airfl.transceiver import Perk
 
-LEDGER_FORMAT = "airfl-ledgers/3"
-#: Before a checksum covered all of the file.
-OLD_LEDGER_FORMAT = "airfl-ledgers/2"
 #: What reading a damaged file of an older version may end in.
 DAMAGE: tuple[type[Exception], ...] = (
     *(OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError, OverflowError),
     *(PrivacyError, SafetensorError, pa.ArrowException),
 )
-log = logging.getLogger("airfl")
 
 
 def prepare_folder(out: str | Path, force: bool = False) -> Path:
@@ -109,12 +95,12 @@ def write_run(result: Result, folder: Path, more: Mapping[str, bytes] | None = N
 
 def load(out: str | Path) -> Result:
     """Bring a finished run back, if it is what was written."""
-    files = _contents(Path(out))
+    files = contents(Path(out))
     try:
         config = from_toml(files["config.toml"].decode())
         summary = json.loads(files["summary.json"])
         provenance = json.loads(files["provenance.json"])
-        ledgers = _parse_ledgers(files["ledger.json"], Path(out) / "ledger.json").schemes
+        ledgers = parse_ledgers(files["ledger.json"], Path(out) / "ledger.json").schemes
         rows = pq.read_table(pa.BufferReader(files["rounds.parquet"])).to_pylist()
         models = load_models(files["model.safetensors"]) if "model.safetensors" in files else {}
         schemes = {
@@ -143,86 +129,6 @@ def load(out: str | Path) -> Result:
         raise InputError(f"`{out}` is not a finished run: it lacks {error}") from None
     except DAMAGE as error:
         raise InputError(f"`{out}` is not a finished run: {error}") from None
-
-
-def _contents(folder: Path) -> dict[str, bytes]:
-    """The files of a run: as the manifest has them, or as they lie there if an older version wrote them."""
-    manifest = read_manifest(folder)
-    if manifest is not None:
-        found = check_contents(folder, manifest, DATA)
-        for name in [name for name in (*manifest.files, *manifest.pending) if name not in DATA]:
-            try:
-                check_contents(folder, manifest, [name])
-            except InputError:
-                log.warning(
-                    "`%s` is missing or not what was written; `airfl report %s` writes it anew", folder / name, folder
-                )
-        return found
-    if not is_run(folder):
-        raise InputError(f"`{folder}` is not a finished run: it has no {MANIFEST}; name the folder of a run")
-    log.warning("`%s` has no manifest: an older version wrote it, and damage to its files may not show", folder)
-    try:
-        return {name: (folder / name).read_bytes() for name in DATA if (folder / name).is_file()}
-    except OSError as error:
-        raise InputError(f"`{folder}` is not a finished run: {error}") from None
-
-
-@dataclasses.dataclass(frozen=True)
-class LedgerFile:
-    """ledger.json of a run: the promise it was made for, and one ledger per scheme and trial."""
-
-    delta: float
-    neighbours: str
-    schemes: dict[str, list[Ledger]]
-
-    def of(self, scheme: str | None) -> tuple[str, list[Ledger]]:
-        """The ledgers of one scheme; by default the private one, which is what people ask about."""
-        name = scheme or ("airfl-dp" if "airfl-dp" in self.schemes else next(iter(self.schemes), "airfl-dp"))
-        if name not in self.schemes:
-            raise InputError(f"the ledger file has no scheme `{name}`; it holds: {', '.join(self.schemes) or 'none'}")
-        return name, self.schemes[name]
-
-
-def read_ledgers(path: str | Path) -> LedgerFile:
-    """Read the ledgers of a run: from its folder, or from its ledger.json alone."""
-    file = Path(path)
-    if file.is_dir():
-        found = _contents(file)
-        if "ledger.json" not in found:
-            raise InputError(f"`{path}` is not a finished run: it has no ledger.json")
-        return _parse_ledgers(found["ledger.json"], file / "ledger.json")
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
-    ledgers = _parse_ledgers(data, file)
-    if file.name == "ledger.json" and (manifest := read_manifest(file.parent)) is not None:
-        check_contents(file.parent, manifest, [file.name])
-    return ledgers
-
-
-def _parse_ledgers(text: bytes, path: Path) -> LedgerFile:
-    try:
-        data: Any = json.loads(text.decode())  # infinities are refused event by event
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
-    kind = data.get("format") if isinstance(data, dict) else None
-    if kind not in (LEDGER_FORMAT, OLD_LEDGER_FORMAT):
-        raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")
-    try:
-        groups = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
-        found = LedgerFile(float(data["delta"]), str(data["neighbours"]), groups)
-    except PrivacyError:
-        raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"ledger `{path}` is not complete: {error!r}") from None
-    if kind == OLD_LEDGER_FORMAT and "sha256" not in data:
-        log.warning("`%s` is of an older version: no checksum covers its δ, its neighbours and its trials", path)
-    elif kind != LEDGER_FORMAT or not is_sealed(data):
-        raise InputError(
-            f"ledger `{path}` was changed after it was written: its checksum differs; use the original file"
-        )
-    return found
 
 
 def write_text(path: Path, text: str) -> None:
