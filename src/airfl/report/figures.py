@@ -26,23 +26,40 @@ from airfl.wording import epsilon_text, number
 
 #: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
 STYLES: dict[str, dict[str, Any]] = {
-    "fedavg": {"color": "#000000", "linestyle": "-", "marker": "o"},
+    "fedavg": {"color": "#000000", "linestyle": (0, (8, 1.5, 1, 1.5, 1, 1.5)), "marker": "o"},
     "fedavg-clip": {"color": "#E69F00", "linestyle": (0, (6, 2)), "marker": "s"},
     "airfl-mimo": {"color": "#0072B2", "linestyle": (0, (3, 1.5, 1, 1.5)), "marker": "^"},
     "airfl-dp": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
     "airfl-dp-online": {"color": "#009E73", "linestyle": (0, (1, 1)), "marker": "v"},
     "airfl-an": {"color": "#CC79A7", "linestyle": (0, (6, 1.5, 1, 1.5)), "marker": "P"},
+    "airfl-shielded": {"color": "#000000", "linestyle": (0, (3, 1)), "marker": "X"},
     "liu2020": {"color": "#56B4E9", "linestyle": (0, (2, 2)), "marker": "<"},
     "koda2020": {"color": "#999999", "linestyle": (0, (4, 1.5)), "marker": ">"},
 }
+
+#: For series of any kind: of lengths without a common factor, so that no two of the first 77 look alike without colour.
+_COLORS = ("#D55E00", "#0072B2", "#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_LINES: tuple[Any, ...] = (
+    *("-", (0, (6, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1.5)), (0, (8, 1.5, 1, 1.5, 1, 1.5))),
+    (0, (3, 1.5, 1, 1.5)),
+)
+_MARKERS = ("D", "o", "^", "s", "v", "P", "X", "<", ">", "*", "h")
 
 
 def style_of(scheme: str) -> dict[str, Any]:
     """Colour, dashes and marker of a scheme; one that is not built in has a look of its own by its name."""
     own = zlib.crc32(scheme.encode())
-    colors, markers = ("#882255", "#44AA99", "#332288", "#AA4499", "#117733"), ("X", "h", "*", "d", "p")
+    colors, markers = ("#882255", "#44AA99", "#332288", "#AA4499", "#117733"), ("p", "h", "*", "d", "8")
     fallback = {"color": colors[own % 5], "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": markers[own // 5 % 5]}
     return STYLES.get(scheme, fallback)
+
+
+def styles_for(series: Sequence[str]) -> list[dict[str, Any]]:
+    """A look for every series: schemes have their own, where all are schemes of ours; the others go by their order."""
+    if all(name in STYLES for name in series):
+        return [STYLES[name] for name in series]
+    kinds = ("color", _COLORS), ("linestyle", _LINES), ("marker", _MARKERS)
+    return [{key: looks[i % len(looks)] for key, looks in kinds} for i in range(len(series))]
 
 
 RC: dict[Any, Any] = {
@@ -57,6 +74,10 @@ RC: dict[Any, Any] = {
     "lines.linewidth": 1.7,
     "lines.markersize": 4.5,
     "figure.constrained_layout.use": True,
+    # TrueType, not Type 3, which publishers refuse; outlines in SVG, which look the same without the font.
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",
     "svg.hashsalt": "airfl",
 }
 
