@@ -85,7 +85,7 @@ Draw = Callable[[Axes, Result], bool]
 
 
 def render_figures(result: Result) -> dict[str, bytes]:
-    """Every figure that the run has data for, as NAME.png and NAME.pdf."""
+    """Every figure that the run has data for, as NAME.png, NAME.pdf and NAME.svg."""
     drawn: dict[str, bytes] = {}
     for name, draw in FIGURES.items():
         with mpl.rc_context(RC):
@@ -94,7 +94,7 @@ def render_figures(result: Result) -> dict[str, bytes]:
             axes = figure.add_subplot()
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if draw(axes, result):
-                drawn |= {f"{name}.{kind}": _rendered(figure, kind) for kind in ("png", "pdf")}
+                drawn |= {f"{name}.{kind}": data for kind, data in rendered(figure, ("png", "pdf", "svg")).items()}
     return drawn
 
 
@@ -192,14 +192,19 @@ def _curve_label(curve: Curve) -> str:
 def write_figure(figure: Figure, folder: Path, name: str) -> None:
     """Write NAME.png and NAME.pdf."""
     folder.mkdir(parents=True, exist_ok=True)
-    for kind in ("png", "pdf"):
-        write_bytes(folder / f"{name}.{kind}", _rendered(figure, kind))
+    for kind, data in rendered(figure).items():
+        write_bytes(folder / f"{name}.{kind}", data)
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=180, metadata={"CreationDate": None} if kind == "pdf" else None)
-    return buffer.getvalue()
+def rendered(figure: Figure, kinds: Sequence[str] = ("png", "pdf"), dpi: int = 180) -> dict[str, bytes]:
+    """A figure as files, by kind; the same bytes for the same figure."""
+    undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    found = {}
+    for kind in kinds:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=undated.get(kind))
+        found[kind] = buffer.getvalue()
+    return found
 
 
 def _curve(axes: Axes, name: str, rounds: np.ndarray, values: np.ndarray) -> None:
