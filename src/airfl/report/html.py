@@ -9,9 +9,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-#: Grounds of a page, and the least contrast of a line on either (WCAG 2.1, graphical objects).
+#: Grounds of a page, and the least contrast of a line on either (WCAG 2.1 asks for 3).
 LIGHT, DARK = "#ffffff", "#14181f"
-LEAST_CONTRAST = 3.0
+LEAST_CONTRAST = 4.0
 #: Colours of a drawing that are the page's own.
 _OWN = {"000000": "ink", "ffffff": "page", "dddddd": "grid", "cccccc": "grid"}
 

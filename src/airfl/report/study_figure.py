@@ -39,7 +39,7 @@ def draw(drawing: Drawing) -> dict[str, bytes]:
         axes.set_ylabel("\n".join(textwrap.wrap(drawing.y_label, 34)))
         if legend:
             shown: dict[str, Any] = {"ncols": columns, "fontsize": letters - 0.5, "handlelength": 3.2}
-            shown |= {"columnspacing": 1.2, "borderaxespad": 0.0, "borderpad": 0.1, "loc": "outside upper center"}
+            shown |= {"columnspacing": 1.2, "borderaxespad": 0.0, "borderpad": 0.4, "loc": "outside upper center"}
             handles, labels = axes.get_legend_handles_labels()
             figure.legend(handles, labels, **shown)
         return rendered(figure, ("pdf", "png", "svg"), dpi=300)

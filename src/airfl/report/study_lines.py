@@ -193,6 +193,7 @@ def drawing_of(source: Source, wish: Wish) -> Drawing:
     x = field_of(wish.x or _usual_x(source, wish, observer, cells), source, observer)
     by = tuple(field_of(name, source, observer) for name in wish.by or (() if x.name == "scheme" else ("scheme",)))
     _refuse_nonsense(source, wish, x, y, by)
+    _refuse_constant(source, cells, x)
     computed = y.name == "seconds" or (y.name == "epsilon" and x.name != "round")
     column = {} if computed else source.column("epsilon" if y.name == "epsilon_booked" else y.name)
     asked = _Asked(source, x, y, by, observer, column)
@@ -206,7 +207,7 @@ def drawing_of(source: Source, wish: Wish) -> Drawing:
     ]
     ranked = sorted(zip(ranks, groups.items(), strict=True), key=lambda item: _sortable(item[0]))
     lines = tuple(asked.line(values, own) for _, (values, own) in ranked)
-    _refuse_empty(source, lines, x, y, wish.log_x)
+    _refuse_empty(lines, x, y, wish.log_x)
     y_label = _label(y, x, source)
     caption = _caption(x, y, y_label, wish, lines, epsilon_label(cells, observer))
     return Drawing(x, y, by, lines, y_label, caption, tuple(_left_out(lines, x, y)), wish)
@@ -227,17 +228,20 @@ def _refuse_nonsense(source: Source, wish: Wish, x: Field, y: Quantity, by: Sequ
         check_observer(wish.observer or "model", source)
 
 
-def _refuse_empty(source: Source, lines: Sequence[Line], x: Field, y: Quantity, log_x: bool) -> None:
-    points = [point for line in lines for point in line.points]
-    places = {repr(point.x): point.x for point in points}
-    if len(places) < 2 and x.name not in ("scheme", "round"):
-        only = next(map(x.text, places.values()), "not set")
+def _refuse_constant(source: Source, cells: Sequence[Cell], x: Field) -> None:
+    values = {repr(x.value(cell)): x.value(cell) for cell in cells}
+    if len(values) < 2 and x.name not in ("scheme", "round"):
+        (only,) = map(x.text, values.values())
         raise InputError(
             f"`{x.name}` is {only} in all that is drawn; choose an x that varies: {listed(varying(source))}"
         )
+
+
+def _refuse_empty(lines: Sequence[Line], x: Field, y: Quantity, log_x: bool) -> None:
+    points = [point for line in lines for point in line.points]
     if all(point.value is None or point.x is None for point in points):
         raise InputError(f"there is no finite {y.name} to draw here; choose another y or x")
-    wrong = [p for p in places.values() if p is not None and (not is_number(p) or p <= 0)]
+    wrong = [p.x for p in points if p.x is not None and (not is_number(p.x) or p.x <= 0)]
     if log_x and wrong:
         raise InputError(f"--log-x takes numbers above zero, and {x.name} is {wrong[0]} somewhere; leave it out")
 
