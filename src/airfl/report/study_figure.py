@@ -29,6 +29,7 @@ def draw(drawing: Drawing) -> dict[str, bytes]:
         "lines.linewidth": 1.2,
         "lines.markersize": 3.8,
         "axes.linewidth": 0.7,
+        "axes.formatter.useoffset": False,
     }
     with mpl.rc_context({**RC, **look}):
         figure = Figure(figsize=(width, height))
@@ -57,6 +58,8 @@ def _fill(axes: Axes, drawing: Drawing) -> None:
     values = [point.x for points in drawn for point in points]
     words = None if all(map(is_number, values)) else list(dict.fromkeys(map(drawing.x.text, values)))
     for index, (line, points, style) in enumerate(zip(drawing.lines, drawn, styles, strict=True)):
+        if not points:
+            continue
         x = np.array([point.x for point in points])
         if words is not None:  # beside each other, and no line between words
             shift = 0.12 * (index - (len(drawn) - 1) / 2)
@@ -64,7 +67,7 @@ def _fill(axes: Axes, drawing: Drawing) -> None:
             style = {**style, "linestyle": "none"}
         _line(axes, x, points, drawing.x.name == "round", {"label": line.label, **style})
     if words is not None:
-        axes.set_xticks(range(len(words)), words)
+        axes.set_xticks(range(len(words)), ["\n".join(textwrap.wrap(word, max(8, 48 // len(words)))) for word in words])
         axes.margins(x=0.2)
     _scales(axes, drawing, words is None)
 
@@ -91,7 +94,6 @@ def _scales(axes: Axes, drawing: Drawing, numbers: bool) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     values = [point.value for point in drawing.points if point.value is not None]
     if drawing.y.share:
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     elif min(values) > 0 and max(values) > 100 * min(values):
         axes.set_yscale("log")

@@ -145,7 +145,8 @@ class _Asked:
         for cell in cells:
             places.setdefault(self.x.value(cell), []).append(cell)
         found = [self._point(place, own) for place, own in places.items()]
-        return sorted(found, key=lambda point: _sortable((point.x,)))
+        words = any(isinstance(place, str) for place in places)  # they stay in the order of the study
+        return found if words else sorted(found, key=lambda point: sortable((point.x,)))
 
     def _point(self, place: Any, cells: Sequence[Cell]) -> Point:
         cell = self._only(cells)
@@ -205,10 +206,10 @@ def drawing_of(source: Source, wish: Wish) -> Drawing:
     ranks = [
         tuple(order.index(v) if f.name == "scheme" else v for f, v in zip(by, values, strict=True)) for values in groups
     ]
-    ranked = sorted(zip(ranks, groups.items(), strict=True), key=lambda item: _sortable(item[0]))
+    ranked = sorted(zip(ranks, groups.items(), strict=True), key=lambda item: sortable(item[0]))
     lines = tuple(asked.line(values, own) for _, (values, own) in ranked)
     _refuse_empty(lines, x, y, wish.log_x)
-    y_label = _label(y, x, source)
+    y_label = _label(y, x, source, wish.observer)
     caption = _caption(x, y, y_label, wish, lines, epsilon_label(cells, observer))
     return Drawing(x, y, by, lines, y_label, caption, tuple(_left_out(lines, x, y)), wish)
 
@@ -306,7 +307,7 @@ def _over_trials(place: Any, values: Sequence[float], y: Quantity) -> Point:
     return Point(place, mean, max(0.0, low) if y.share else low, min(1.0, high) if y.share else high, len(known))
 
 
-def _sortable(values: Iterable[Any]) -> tuple[tuple[int, Any], ...]:
+def sortable(values: Iterable[Any]) -> tuple[tuple[int, Any], ...]:
     """Numbers before words, nothing last."""
     return tuple((0, v) if is_number(v) else (2, "") if v is None else (1, str(v)) for v in values)
 
@@ -326,19 +327,22 @@ def _left_out(lines: Sequence[Line], x: Field, y: Quantity) -> list[str]:
     """What the table has and the figure has not."""
     points = [point for line in lines for point in line.points]
     nowhere, undone = sum(point.x is None for point in points), sum(point.trials == 0 for point in points)
-    notes = [f"{nowhere} of {len(points)} points have no {x.name} and are in the table alone."] if nowhere else []
-    endless = [line.label for line in lines if any(p.value is None and p.trials for p in line.points)]
-    if endless and y.name.startswith("epsilon"):
+    notes = []
+    if nowhere and x.name != "epsilon":
+        notes.append(f"{nowhere} of {len(points)} points have no {x.name} and are in the table alone.")
+    missing = "x" if x.name == "epsilon" else "value"
+    endless = [line.label for line in lines if any(getattr(p, missing) is None and p.trials for p in line.points)]
+    if endless and (x.name == "epsilon" or y.name.startswith("epsilon")):
         notes.append(f"Not in the figure where ε is infinite: {'; '.join(endless)}.")
     if undone:
         notes.append(f"{undone} of {len(points)} points have no trial that is done.")
     return notes
 
 
-def _label(y: Quantity, x: Field, source: Source) -> str:
+def _label(y: Quantity, x: Field, source: Source, observer: str | None) -> str:
     """Of the y axis."""
     if y.name == "epsilon":
-        exact = f"exact ε at δ = {number(source.base.privacy.delta)}"
+        exact = f"exact ε{f' ({observer})' if observer else ''} at δ = {number(source.base.privacy.delta)}"
         return "ε spent so far, as booked" if x.name == "round" else exact
     return y.label if x.name == "round" or y.over_rounds == "last" else f"{y.label}, {_OVER_ROUNDS[y.over_rounds]}"
 

@@ -16,7 +16,7 @@ from airfl.errors import InputError
 from airfl.report import latex
 from airfl.report.html import render
 from airfl.report.study_figure import draw
-from airfl.report.study_lines import Drawing, Point, Wish, drawing_of, plain
+from airfl.report.study_lines import Drawing, Point, Wish, drawing_of, plain, sortable
 from airfl.report.study_source import Source
 from airfl.runs import is_run, prepare_folder
 from airfl.runs.manifest import TEMPORARY
@@ -84,8 +84,8 @@ def table_of(drawing: Drawing) -> tuple[list[str], list[list[str]], str]:
     """The points as a table: x down, lines across; returns its head, its rows, and a note on what is left out."""
     unit = f"{drawing.y_label}, %" if drawing.y.share else drawing.y_label
     places = list({repr(point.x): point.x for point in drawing.points}.values())
-    if all(isinstance(place, int | float) for place in places):
-        places.sort()
+    if not any(isinstance(place, str) for place in places):
+        places.sort(key=lambda place: sortable((place,)))
     note = f"{unit[0].upper()}{unit[1:]}" + (", 95 % interval in brackets." if _spread(drawing) else ".")
     if drawing.x.name == "round" and len(places) > MOST_ROUNDS:
         every = -(-len(places) // MOST_ROUNDS)
