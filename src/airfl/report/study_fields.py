@@ -73,11 +73,10 @@ class Field:
 
     def named(self, value: Any) -> str:
         """A value that says what it is of."""
-        plain = self.name == "scheme" or (isinstance(value, str) and not isinstance(value, bool))
+        plain = self.name == "scheme" or isinstance(value, str)
         if self.name in ("system.num_devices", "system.num_antennas"):
             return f"{self.text(value)} {self.label}"
-        short = self.label.split("$")[0].strip() if "$" in self.label else self.label
-        words, _, unit = short.partition(", ")
+        words, _, unit = ("SNR, dB" if self.name == "snr_db" else self.label).partition(", ")
         return self.text(value) if plain else f"{words} = {self.text(value)}{f' {unit}' if unit else ''}"
 
 

@@ -65,11 +65,18 @@ def _fill(axes: Axes, drawing: Drawing) -> None:
             shift = 0.12 * (index - (len(drawn) - 1) / 2)
             x = np.array([words.index(drawing.x.text(point.x)) + shift for point in points])
             style = {**style, "linestyle": "none"}
-        _line(axes, x, points, drawing.x.name == "round", {"label": line.label, **style})
+        _line(axes, x, points, drawing.x.name == "round", {"label": _literal(line.label), **style})
     if words is not None:
-        axes.set_xticks(range(len(words)), ["\n".join(textwrap.wrap(word, max(8, 48 // len(words)))) for word in words])
+        axes.set_xticks(
+            range(len(words)), [_literal("\n".join(textwrap.wrap(w, max(8, 48 // len(words))))) for w in words]
+        )
         axes.margins(x=0.2)
     _scales(axes, drawing, words is None)
+
+
+def _literal(text: str) -> str:
+    """Words of a user's: a dollar in them begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def _line(axes: Axes, x: np.ndarray, points: Sequence[Point], band: bool, style: dict[str, Any]) -> None:

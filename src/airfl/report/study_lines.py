@@ -335,7 +335,7 @@ def _left_out(lines: Sequence[Line], x: Field, y: Quantity) -> list[str]:
     if endless and (x.name == "epsilon" or y.name.startswith("epsilon")):
         notes.append(f"Not in the figure where ε is infinite: {'; '.join(endless)}.")
     if undone:
-        notes.append(f"{undone} of {len(points)} points have no trial that is done.")
+        notes.append(f"{undone} of {len(points)} points have no {y.name}: no trial is done, or there is none for them.")
     return notes
 
 

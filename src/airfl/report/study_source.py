@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from airfl.config import Config
@@ -42,7 +43,7 @@ class Cell:
     epsilons: Mapping[str, Mapping[str, float | None]] | None = None
     seconds: float | None = None
 
-    @property
+    @cached_property
     def keys(self) -> dict[str, Any]:
         """The configuration as `section.key`."""
         sections = self.config.to_mapping()
