@@ -16,13 +16,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from airfl.report.figures import RC, write_figure
+from airfl.report.figures import RC, styles_for, write_figure
 
 RESULTS = Path(__file__).parent / "results"
 COLOURS = {50: "#D55E00", 500: "#0072B2", 6000: "#000000"}
 #: Rounds of a run at which a case is shown: the more devices, the longer it takes.
 CASES = {(6000, 16): 6, (6000, 4): 6, (500, 16): 12, (60, 16): 12, (45, 100): 12}
-CASE_COLOURS = ("#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -43,7 +42,8 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> None:
                 _line(axes, mine, "airfl-dp", 16, colour, "--", "", None)
                 for antennas, marker in ((1, "s"), (4, "^"), (100, "D")):
                     _line(axes, mine, "airfl-shielded", antennas, colour, "", marker, None)
-                _line(axes, mine, "airfl-shielded", 16, colour, "-", "o", f"{devices:,} devices")
+                _line(axes, mine, "airfl-shielded", 16, colour, "-", "o", None)
+                _name(axes, mine, f"{devices:,} devices", colour)
             axes.set_title(
                 "softmax regression" if model == "softmax" else "softmax regression on wavelets", fontsize=10
             )
@@ -57,9 +57,10 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> None:
             axes.plot([], [], marker=marker, ls="-" if antennas == 16 else "", color="0.4", ms=4, mfc="none",
                       label=f"shielded, {antennas} antenna{'s' if antennas > 1 else ''}")  # fmt: skip
         axes.set_ylabel("test accuracy")
+        axes.set_ylim(bottom=0.1)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         handles, labels = axes.get_legend_handles_labels()
-        grid[1].legend(handles, labels, fontsize=7, loc="lower right")
+        grid[1].legend(handles, labels, fontsize=7.5, loc="lower right")
         write_figure(figure, RESULTS, "shield")
 
 
@@ -73,6 +74,14 @@ def _line(
     axes.plot(x, y, ls=style, marker=marker, color=colour, ms=4 if antennas == 16 else 6, mfc="none", label=label)
 
 
+def _name(axes: Axes, rows: Sequence[dict[str, Any]], text: str, colour: str) -> None:
+    """Say below the left end of a group of lines what it is: without colour all lines of a kind are alike."""
+    own = [row for row in rows if row["scheme"] == "airfl-shielded" and row["antennas"] == "16"]
+    first = min(own, key=lambda row: float(row["epsilon"]))
+    place = float(first["epsilon"]), float(first["accuracy_mean"])
+    axes.annotate(text, place, (6, -8), textcoords="offset points", fontsize=8, color=colour, va="center")
+
+
 def draw_cover(rows: Sequence[dict[str, Any]]) -> None:
     """shield_cover.png: what cover leaves of a device at the antennas."""
     with mpl.rc_context(RC):
@@ -80,7 +89,8 @@ def draw_cover(rows: Sequence[dict[str, Any]]) -> None:
         FigureCanvasAgg(figure)
         grid = figure.subplots(1, 2, sharey=True)
         for axes, cover in zip(grid, ("quadrature", "masks"), strict=True):
-            for ((devices, antennas), rounds), colour in zip(CASES.items(), CASE_COLOURS, strict=True):
+            looks = styles_for([str(case) for case in CASES])
+            for ((devices, antennas), rounds), look in zip(CASES.items(), looks, strict=True):
                 own = [
                     row
                     for row in rows
@@ -91,7 +101,7 @@ def draw_cover(rows: Sequence[dict[str, Any]]) -> None:
                 x, y = [float(row["level"]) for row in own], [float(row["ratio_mean"]) for row in own]
                 spread = [float(row["ratio_std"]) for row in own]
                 label = f"{devices:,} devices, {antennas} antennas, {rounds} rounds"
-                axes.errorbar(x, y, spread, color=colour, marker="o", ms=3.5, capsize=2, label=label)
+                axes.errorbar(x, y, spread, ms=4.5, capsize=2, elinewidth=0.9, label=label, **look)
             axes.set(xscale="log", yscale="log", xlabel="cover per coordinate, in units of c²")
             axes.set_title("noise in quadrature" if cover == "quadrature" else "masks of degree 6", fontsize=10)
             axes.grid(alpha=0.3, which="both")

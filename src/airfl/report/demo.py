@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from airfl.config import Config, preset
 from airfl.report.page import Story, write_report
-from airfl.report.perk_figure import draw_accuracy_against_epsilon
+from airfl.report.perk_figure import accuracy_against_epsilon
 from airfl.runs import Progress, Result, run, write_run
 from airfl.runs.manifest import PERK, STORY
 from airfl.schemes import scheme_shown
@@ -55,9 +53,8 @@ class Demo:
     @property
     def summary(self) -> dict[str, Any]:
         """For machines; null is ε = ∞."""
-        rows = [{**row, "epsilon": row["epsilon"] if math.isfinite(row["epsilon"]) else None} for row in self.rows]
         return {
-            "rows": rows,
+            "rows": _plain(self.rows),
             "many": self.many.summary,
             "few": self.few.summary,
             "shielded": self.shielded.summary,
@@ -106,10 +103,9 @@ def run_demo(
                 rows.append(_row(devices, epsilon, found, "airfl-dp"))
     rows.append(_row(middle, math.inf, result(middle, {"scheme.names": ["fedavg-clip"]}), "fedavg-clip"))
     rows.sort(key=lambda row: (row["devices"], row["epsilon"]))
-    with tempfile.TemporaryDirectory() as drawn:
-        draw_accuracy_against_epsilon(rows, Path(drawn), "perk", "The same images, the same ε, more devices")
-        pictures = {name: (Path(drawn) / Path(name).name).read_bytes() for name in PERK}
-    story = _story(rows, few, shielded, pictures[PERK[0]])
+    files = accuracy_against_epsilon(rows, "The same images, the same ε, more devices")
+    pictures = {name: files[Path(name).suffix[1:]] for name in PERK}
+    story = _story(rows, few, shielded)
     many = write_run(many, folder, {**pictures, STORY: json.dumps(asdict(story)).encode()})
     return Demo(many, few, shielded, tuple(rows), write_report(many, folder, story))
 
@@ -117,6 +113,11 @@ def run_demo(
 def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str, Any]:
     entry = result.summary["schemes"][scheme]
     return {"devices": devices, "epsilon": epsilon, "accuracy_mean": entry["accuracy_mean"], "trials": entry["trials"]}
+
+
+def _plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For JSON, which has no infinity: null is ε = ∞."""
+    return [{**row, "epsilon": row["epsilon"] if math.isfinite(row["epsilon"]) else None} for row in rows]
 
 
 def shielded_sentence(shielded: Result, trusted: float) -> str:
@@ -136,7 +137,7 @@ def shielded_sentence(shielded: Result, trusted: float) -> str:
     )
 
 
-def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, picture: bytes) -> Story:
+def _story(rows: list[dict[str, Any]], few: Result, shielded: Result) -> Story:
     found = {(row["devices"], row["epsilon"]): row["accuracy_mean"] for row in rows}
     costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in sorted({row["devices"] for row in rows})}
     least, middle, most = costs
@@ -157,8 +158,8 @@ def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, picture: b
             "with every one.",
             shielded_sentence(shielded, found[most, 1.0]),
         ),
-        base64.b64encode(picture).decode(),
         "Test accuracy against ε. The points at the right are without noise.",
         f"The four schemes with {least:,} devices, at the same ε",
         table,
+        _plain(rows),
     )

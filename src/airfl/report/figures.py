@@ -26,23 +26,40 @@ from airfl.wording import epsilon_text, number
 
 #: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
 STYLES: dict[str, dict[str, Any]] = {
-    "fedavg": {"color": "#000000", "linestyle": "-", "marker": "o"},
+    "fedavg": {"color": "#000000", "linestyle": (0, (8, 1.5, 1, 1.5, 1, 1.5)), "marker": "o"},
     "fedavg-clip": {"color": "#E69F00", "linestyle": (0, (6, 2)), "marker": "s"},
     "airfl-mimo": {"color": "#0072B2", "linestyle": (0, (3, 1.5, 1, 1.5)), "marker": "^"},
     "airfl-dp": {"color": "#D55E00", "linestyle": "-", "marker": "D"},
     "airfl-dp-online": {"color": "#009E73", "linestyle": (0, (1, 1)), "marker": "v"},
     "airfl-an": {"color": "#CC79A7", "linestyle": (0, (6, 1.5, 1, 1.5)), "marker": "P"},
+    "airfl-shielded": {"color": "#000000", "linestyle": (0, (3, 1)), "marker": "X"},
     "liu2020": {"color": "#56B4E9", "linestyle": (0, (2, 2)), "marker": "<"},
     "koda2020": {"color": "#999999", "linestyle": (0, (4, 1.5)), "marker": ">"},
 }
+
+#: For series of any kind: of lengths without a common factor, so that no two of the first 77 look alike without colour.
+_COLORS = ("#D55E00", "#0072B2", "#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_LINES: tuple[Any, ...] = (
+    *("-", (0, (6, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1.5)), (0, (8, 1.5, 1, 1.5, 1, 1.5))),
+    (0, (3, 1.5, 1, 1.5)),
+)
+_MARKERS = ("D", "o", "^", "s", "v", "P", "X", "<", ">", "*", "h")
 
 
 def style_of(scheme: str) -> dict[str, Any]:
     """Colour, dashes and marker of a scheme; one that is not built in has a look of its own by its name."""
     own = zlib.crc32(scheme.encode())
-    colors, markers = ("#882255", "#44AA99", "#332288", "#AA4499", "#117733"), ("X", "h", "*", "d", "p")
+    colors, markers = ("#882255", "#44AA99", "#332288", "#AA4499", "#117733"), ("p", "h", "*", "d", "8")
     fallback = {"color": colors[own % 5], "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": markers[own // 5 % 5]}
     return STYLES.get(scheme, fallback)
+
+
+def styles_for(series: Sequence[str]) -> list[dict[str, Any]]:
+    """A look for every series: schemes have their own, where all are schemes of ours; the others go by their order."""
+    if all(name in STYLES for name in series):
+        return [STYLES[name] for name in series]
+    kinds = ("color", _COLORS), ("linestyle", _LINES), ("marker", _MARKERS)
+    return [{key: looks[i % len(looks)] for key, looks in kinds} for i in range(len(series))]
 
 
 RC: dict[Any, Any] = {
@@ -57,6 +74,10 @@ RC: dict[Any, Any] = {
     "lines.linewidth": 1.7,
     "lines.markersize": 4.5,
     "figure.constrained_layout.use": True,
+    # TrueType, not Type 3, which publishers refuse; outlines in SVG, which look the same without the font.
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",
     "svg.hashsalt": "airfl",
 }
 
@@ -64,7 +85,7 @@ Draw = Callable[[Axes, Result], bool]
 
 
 def render_figures(result: Result) -> dict[str, bytes]:
-    """Every figure that the run has data for, as NAME.png and NAME.pdf."""
+    """Every figure that the run has data for, as NAME.png, NAME.pdf and NAME.svg."""
     drawn: dict[str, bytes] = {}
     for name, draw in FIGURES.items():
         with mpl.rc_context(RC):
@@ -73,7 +94,7 @@ def render_figures(result: Result) -> dict[str, bytes]:
             axes = figure.add_subplot()
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if draw(axes, result):
-                drawn |= {f"{name}.{kind}": _rendered(figure, kind) for kind in ("png", "pdf")}
+                drawn |= {f"{name}.{kind}": data for kind, data in rendered(figure, ("png", "pdf", "svg")).items()}
     return drawn
 
 
@@ -171,14 +192,19 @@ def _curve_label(curve: Curve) -> str:
 def write_figure(figure: Figure, folder: Path, name: str) -> None:
     """Write NAME.png and NAME.pdf."""
     folder.mkdir(parents=True, exist_ok=True)
-    for kind in ("png", "pdf"):
-        write_bytes(folder / f"{name}.{kind}", _rendered(figure, kind))
+    for kind, data in rendered(figure).items():
+        write_bytes(folder / f"{name}.{kind}", data)
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=180, metadata={"CreationDate": None} if kind == "pdf" else None)
-    return buffer.getvalue()
+def rendered(figure: Figure, kinds: Sequence[str] = ("png", "pdf"), dpi: int = 180) -> dict[str, bytes]:
+    """A figure as files, by kind; the same bytes for the same figure."""
+    undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    found = {}
+    for kind in kinds:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=undated.get(kind))
+        found[kind] = buffer.getvalue()
+    return found
 
 
 def _curve(axes: Axes, name: str, rounds: np.ndarray, values: np.ndarray) -> None:

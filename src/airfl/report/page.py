@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airfl.accounting import assumptions_of, is_proven, label_of
 from airfl.errors import InputError
 from airfl.report.figures import render_figures
+from airfl.report.html import render
+from airfl.report.perk_figure import accuracy_against_epsilon
 from airfl.report.sentences import data_text, headline, observers_shown, private_scheme
 from airfl.runs import Result
 from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
@@ -42,24 +41,30 @@ class Story:
     """What a report leads with when a run is part of a larger tale.
 
     Attributes:
-        picture: PNG, base64.
         table: rows with title, accuracy and ε of another run, for contrast.
+        rows: what its picture is drawn from, accuracy by devices and ε; no ε is one without noise.
+        picture: PNG, base64, in place of rows: of an older version.
     """
 
     title: str
     sentences: tuple[str, ...]
-    picture: str
     caption: str
     table_title: str
     table: list[dict[str, str]]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    picture: str = ""
 
 
 def write_report(result: Result, folder: Path, story: Story | None = None) -> Path:
     """Draw the figures and write report.html, which needs no other file; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = render_figures(result)
-    environment = Environment(loader=PackageLoader("airfl.report", "."), autoescape=True, undefined=StrictUndefined)
-    page = environment.get_template("page.html.j2").render(
+    shown = {name: drawn[f"{name}.svg"] for name in CAPTIONS if f"{name}.svg" in drawn}
+    if story is not None and story.rows:
+        shown["story"] = accuracy_against_epsilon(story.rows, "", ("svg",))["svg"]
+    page = render(
+        "page.html.j2",
+        shown,
         story=story,
         config=result.config,
         data=data_text(result.config),
@@ -68,18 +73,14 @@ def write_report(result: Result, folder: Path, story: Story | None = None) -> Pa
         observers={name: OBSERVER_SHORT[name][1] for name in observers_shown(result)},
         schemes=[_row(name, entry) for name, entry in result.summary["schemes"].items()],
         promises=_promises(result),
-        figures=[
-            {"name": name, "caption": caption, "data": base64.b64encode(drawn[f"{name}.png"]).decode()}
-            for name, caption in CAPTIONS.items()
-            if f"{name}.png" in drawn
-        ],
+        figures=[{"name": name, "caption": caption} for name, caption in CAPTIONS.items() if name in shown],
         delta=number(result.config.privacy.delta),
         neighbours=NEIGHBOUR_WORDS[result.config.neighbours],
         toml=result.config.to_toml(),
         provenance=result.provenance,
     )
-    files = {PAGE: page.encode(), **{f"figures/{name}": data for name, data in drawn.items()}}
-    put(folder, files, drops=(PAGE, *FIGURES))
+    kept = {f"figures/{name}": data for name, data in drawn.items() if not name.endswith(".svg")}
+    put(folder, {PAGE: page.encode(), **kept}, drops=(PAGE, *FIGURES))
     return folder / PAGE
 
 
@@ -117,7 +118,6 @@ def _promises(result: Result) -> list[dict[str, Any]]:
     rows = []
     for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
         for accountant, epsilon in values.items():
-            proven = is_proven(accountant)
             rows.append(
                 {
                     "scheme": scheme_shown(name).title,
@@ -125,7 +125,8 @@ def _promises(result: Result) -> list[dict[str, Any]]:
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({label_of(accountant)})",
                     "epsilon": epsilon_text(epsilon),
-                    "meaning": epsilon_meaning(epsilon) if proven else "not a proof; for comparison",
+                    "meaning": epsilon_meaning(epsilon),
+                    "proven": is_proven(accountant),
                     "assumptions": assumptions_of(accountant),
                 }
             )

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from airfl.report.figures import RC, write_figure
+from airfl.report.figures import RC, rendered, write_figure
 from airfl.wording import epsilon_text
 
 Row = Mapping[str, Any]
@@ -69,8 +69,11 @@ def _map(axes: Axes, rows: Sequence[Row], devices: Sequence[int]) -> Any:
     return image
 
 
-def draw_accuracy_against_epsilon(rows: Sequence[Row], folder: Path, name: str, title: str) -> None:
-    """One line per number of devices, with what it would be without noise at the right."""
+def accuracy_against_epsilon(
+    rows: Sequence[Row], title: str, kinds: Sequence[str] = ("png", "pdf")
+) -> dict[str, bytes]:
+    """One line per number of devices, with what it would be without noise at the right; files by kind."""
+    rows = [{**row, "epsilon": math.inf if row["epsilon"] is None else row["epsilon"]} for row in rows]
     devices = sorted({row["devices"] for row in rows})
     finite = sorted({row["epsilon"] for row in rows if math.isfinite(row["epsilon"])})
     with mpl.rc_context(RC):
@@ -97,4 +100,4 @@ def draw_accuracy_against_epsilon(rows: Sequence[Row], folder: Path, name: str, 
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_title(title, fontsize=10)
         axes.legend()
-        write_figure(figure, folder, name)
+        return rendered(figure, kinds)

@@ -143,6 +143,11 @@ def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
     ``epsilon_max`` is what was booked, by the accountant and for the observer of the promise; ``epsilon_by_observer``
     is what our accountants make of the ledgers.
     """
+    return [row for _, row in summarise_points(plan, folder)]
+
+
+def summarise_points(plan: Plan, folder: Folder) -> list[tuple[int, dict[str, Any]]]:
+    """``summarise``, every row with the number of its configuration."""
     final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
     failed: dict[tuple[int, str], int] = {}
     receipts = sound_receipts(plan, folder)
@@ -161,27 +166,48 @@ def summarise(plan: Plan, folder: Folder) -> list[dict[str, Any]]:
                 final.setdefault(key, []).append(last[cell["point"], cell["scheme"], cell["trial"]])
             else:
                 failed[key] = failed.get(key, 0) + 1
-    rows = []
+    rows: list[tuple[int, dict[str, Any]]] = []
     for point, scheme in sorted({*final, *failed}, key=lambda key: (key[0], plan.schemes(key[0]).index(key[1]))):
         values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
-        rows.append({**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme})
-        rows[-1] |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
-        rows[-1]["epsilon_by_observer"] = private.get((point, scheme))
+        row = {**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme}
+        row |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
+        rows.append((point, {**row, "epsilon_by_observer": private.get((point, scheme))}))
     return rows
+
+
+def columns_of(plan: Plan, folder: Folder, name: str) -> dict[tuple[int, str], dict[int, list[tuple[int, float]]]]:
+    """One recorded quantity of the trials that are done: by configuration and scheme, then trial, (round, value)."""
+    found: dict[tuple[int, str], dict[int, list[tuple[int, float]]]] = {}
+    for batch_name, receipt in sound_receipts(plan, folder).items():
+        done = {(c["point"], c["scheme"], c["trial"]) for c in receipt["cells"] if c["status"] == "done"}
+        part = folder.part(next(batch for batch in plan.batches if batch.name == batch_name))
+        for row in pq.read_table(part, columns=["point", "scheme", "trial", "round", name]).to_pylist():
+            if (row["point"], row["scheme"], row["trial"]) in done:
+                own = found.setdefault((row["point"], row["scheme"]), {}).setdefault(row["trial"], [])
+                own.append((row["round"], row[name]))
+    return found
+
+
+def interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean over trials, and the 95 % interval of Student's t around it: as wide as nothing for a single trial."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, mean, mean
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * float(values.std(ddof=1)) / len(values) ** 0.5
+    return mean, mean - half, mean + half
 
 
 def _statistics(values: np.ndarray) -> dict[str, float | None]:
     if not len(values):
         return dict.fromkeys(_statistics(np.zeros((1, 3))))
     accuracy = values[:, 0]
-    mean, std = float(accuracy.mean()), float(accuracy.std(ddof=1)) if len(accuracy) > 1 else 0.0
-    half = float(stats.t.ppf(0.975, len(accuracy) - 1)) * std / len(accuracy) ** 0.5 if len(accuracy) > 1 else 0.0
+    mean, low, high = interval(accuracy)
     return {
         "accuracy_mean": mean,
-        "accuracy_std": std,
+        "accuracy_std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else 0.0,
         **{f"accuracy_p{p}": float(np.percentile(accuracy, p)) for p in (10, 50, 90)},
-        "accuracy_low": max(0.0, mean - half),
-        "accuracy_high": min(1.0, mean + half),
+        "accuracy_low": max(0.0, low),
+        "accuracy_high": min(1.0, high),
         "loss_mean": float(values[:, 1].mean()),
         "epsilon_max": finite_or_none(float(values[:, 2].max())),
     }

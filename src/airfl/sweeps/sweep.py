@@ -255,11 +255,11 @@ def compact(plan: Plan, folder: Folder) -> None:
                 writer.write_table(pq.read_table(part, page_checksum_verification=True))
 
     write_atomically(folder.path / "results.parquet", write)
-    write_text(folder.path / "provenance.json", json.dumps(_provenance(plan, folder), indent=1) + "\n")
+    write_text(folder.path / "provenance.json", json.dumps(provenance_of_study(plan, folder), indent=1) + "\n")
     write_csv(folder.path / "summary.csv", [flat(row) for row in summarise(plan, folder)])
 
 
-def _provenance(plan: Plan, folder: Folder) -> dict[str, Any]:
+def provenance_of_study(plan: Plan, folder: Folder) -> dict[str, Any]:
     """What the results were computed with: versions, devices, seed, wall time, and a fingerprint of every point."""
     receipts = receipts_of(plan, folder)
     made = [receipt["provenance"] for receipt in receipts]
