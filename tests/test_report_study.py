@@ -168,9 +168,18 @@ def test_snr_is_the_one_that_runs_report(study):
     assert snr_db(config) == pytest.approx(perk.snr_threshold_db - perk.margin_db, abs=1e-9)
 
 
+def test_every_scheme_is_a_line_of_its_own(study, call, tmp_path):
+    """Also where only another key was asked for: the mean over schemes would mean nothing."""
+    code, _, error = call("report", str(study), "--x", "channel.power_w", "--by", "scheme.combiner", "--out", "f")
+    assert code == 0, error
+    plain = json.loads(call("report", str(study), "--json")[1])["rows"]
+    drawn = rows_in(tmp_path / "f" / "figure.csv")
+    assert len(drawn) == len(plain)
+    assert {(r["scheme.combiner"], r["scheme"]) for r in drawn} == {(r["scheme.combiner"], r["scheme"]) for r in plain}
+
+
 REFUSED = {
     "--x channel.power_w --by scheme": "`scheme.combiner` is neither x nor by .* --where scheme.combiner=zero-forcing",
-    "--x channel.power_w --by scheme.combiner": "`scheme` is neither x nor by .* --where scheme=airfl-mimo",
     "--x channel.powr_w": "did you mean `channel.power_w`",
     "--x system.rounds --by scheme --by combiner": "`system.rounds` is 3 in all that is drawn; .* channel.power_w",
     "--y acuracy": "did you mean `accuracy`",

@@ -37,7 +37,7 @@ class Wish:
 
     Attributes:
         x: default: the first axis of numbers that is not fixed and not in ``by``; of a run, the round.
-        by: a line for each value of these; default: each scheme.
+        by: a line for each value of these, and always for each scheme where there are several.
         where: KEY=VALUE, what to keep; the same key again keeps that value too.
     """
 
@@ -192,7 +192,7 @@ def drawing_of(source: Source, wish: Wish) -> Drawing:
     observer, y = wish.observer or "model", quantity_of(wish.y, source)
     cells = _chosen(source, wish.where, observer)
     x = field_of(wish.x or _usual_x(source, wish, observer, cells), source, observer)
-    by = tuple(field_of(name, source, observer) for name in wish.by or (() if x.name == "scheme" else ("scheme",)))
+    by = tuple(field_of(name, source, observer) for name in _lines_by(wish, x, cells))
     _refuse_nonsense(source, wish, x, y, by)
     _refuse_constant(source, cells, x)
     computed = y.name == "seconds" or (y.name == "epsilon" and x.name != "round")
@@ -212,6 +212,14 @@ def drawing_of(source: Source, wish: Wish) -> Drawing:
     y_label = _label(y, x, source, wish.observer)
     caption = _caption(x, y, y_label, wish, lines, epsilon_label(cells, observer))
     return Drawing(x, y, by, lines, y_label, caption, tuple(_left_out(lines, x, y)), wish)
+
+
+def _lines_by(wish: Wish, x: Field, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """What has a line for each value: what was asked for, and always each scheme where there are several."""
+    if x.name == "scheme" or "scheme" in wish.by:
+        return wish.by
+    several = len({cell.scheme for cell in cells}) > 1
+    return (*wish.by, "scheme") if several or not wish.by else wish.by
 
 
 def _refuse_nonsense(source: Source, wish: Wish, x: Field, y: Quantity, by: Sequence[Field]) -> None:
