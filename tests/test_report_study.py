@@ -23,6 +23,7 @@ from airfl.report.perk_figure import LINES
 from airfl.report.study_fields import snr_db
 from airfl.study import make_study
 from airfl.sweeps.executors import InProcess, Settings
+from airfl.wording import epsilon_text
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"figure.pdf", "figure.png", "figure.svg", "figure.csv", "table.tex", "report.html"}
@@ -166,6 +167,15 @@ def test_snr_is_the_one_that_runs_report(study):
     config = plan.config(0)
     perk = runs.run(config.replace({"scheme.names": ["airfl-dp"], "system.trials": 1})).schemes["airfl-dp"].perks[0]
     assert snr_db(config) == pytest.approx(perk.snr_threshold_db - perk.margin_db, abs=1e-9)
+
+
+def test_the_page_says_against_whom_and_whom_one_trusts(study, call, tmp_path):
+    assert call("report", str(study), "--x", "channel.power_w", "--by", "scheme.combiner", "--out", "f")[0] == 0
+    page = (tmp_path / "f" / "report.html").read_text(encoding="utf-8")
+    rows = json.loads(call("report", str(study), "--json")[1])["rows"]
+    curious = max(row["epsilon_by_observer"]["base-station"]["gaussian"] or math.inf for row in rows)
+    assert "against anyone who sees the models" in page
+    assert f"{epsilon_text(curious)}." in page.split("looks at every antenna learns up to", 1)[1][:40]
 
 
 def test_every_scheme_is_a_line_of_its_own(study, call, tmp_path):

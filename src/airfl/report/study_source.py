@@ -10,6 +10,7 @@ from typing import Any
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.report.sentences import data_text
+from airfl.report.trust import study_trust
 from airfl.runs import Result
 from airfl.runs.store import record_schema
 from airfl.schemes import scheme_shown
@@ -94,6 +95,7 @@ def of_study(plan: Plan, folder: Folder) -> Source:
         f"trial{'s' if plan.base.system.trials > 1 else ''} each: {schemes}.",
         *(f"{axis}: {_values(plan, axis)}." for axis in plan.study.axes),
         f"Where nothing else is said: {_setting(plan.base)}.",
+        *study_trust(plan, [row for _, row in points]),
     ]
     if over < plan.num_cells:
         words.append(f"Not finished: {over} of {plan.num_cells} cells.")
