@@ -214,7 +214,7 @@ def test_epsilon_of_a_finished_run(call, tmp_path):
         assert found == summary["airfl-dp"]["epsilon_by_observer"][observer]
     found = epsilon(call, "--ledger", "o/ledger.json", "--scheme", "fedavg")
     assert found == dict.fromkeys(ACCOUNTANTS)
-    assert "assumptions" in call("epsilon", "--ledger", "o/ledger.json")[1]
+    assert "not a proof" in call("epsilon", "--ledger", "o/ledger.json")[1]
     damaged = (tmp_path / "o" / "ledger.json").read_text()
     for text in (damaged[:-40], damaged.replace('"noise_var": 0.0', '"noise_var": -1.0'), "{}"):
         (tmp_path / "o" / "ledger.json").write_text(text)
