@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
+from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, plain_console, power_text
 
 #: Standard error of the table of combiners below which it need not be mentioned.
@@ -20,8 +18,8 @@ WELL_KNOWN = 0.02
 EXTRAPOLATED = "the SNR threshold was up to 0.5 dB off where that was checked (docs/plan.md)"
 
 _OBSERVERS = {
-    "model": "who sees the final model",
-    "models": "who hears every round's model",
+    "model": "anyone who sees the final model",
+    "models": "anyone who hears every round's model",
     "base-station": "a curious base station",
 }
 
@@ -30,16 +28,12 @@ def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | N
     """The table of observers, the plan in sentences, and where the figure is."""
     console = plain_console()
     console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
-    table = Table(box=box.SIMPLE)
-    table.add_column("observer", no_wrap=True)
-    table.add_column("")
-    for column in ("free ε", "ε kept"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for observer, words in _OBSERVERS.items():
+    rows = []
+    for observer, who in _OBSERVERS.items():
         known = answer.snr_db is not None or observer != "base-station"
         cells = (answer.epsilon[observer], answer.epsilon_kept[observer])
-        table.add_row(observer, words, *(epsilon_text(value) if known else "?" for value in cells))
-    console.print(table)
+        rows.append((observer, who, *(epsilon_text(value) if known else "?" for value in cells)))
+    print_table([words("observer"), prose(""), *numbers("free ε", "ε kept")], rows)
     for sentence in sentences(answer, check):
         console.print(f"• {sentence}", highlight=False)
     if folder is not None:
@@ -71,7 +65,7 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
         spread = f"; from {low} to {high} depending on where the devices happen to be"
     noise = "At full power the noise alone" if answer.snr_db is not None else "This noise"
     said.append(
-        f"{noise} gives ε = {epsilon_text(free)} to who sees the models (δ = {number(q.delta)}, "
+        f"{noise} gives ε = {epsilon_text(free)} to anyone who sees the models (δ = {number(q.delta)}, "
         f"{NEIGHBOUR_WORDS[q.relation]}, exact accounting{spread}): {epsilon_meaning(free)}."
     )
     said += _table_sentence(answer)
@@ -115,7 +109,7 @@ def _perk_sentence(answer: Answer) -> str:
         return f"There is no target but {target}, which is what the noise gives: nothing is held back.{where}"
     if answer.is_perk:
         spare = f"{answer.margin_db:.1f} dB to spare"
-        return f"DP is a perk: for who sees the models the noise meets {target} with {spare}.{where}"
+        return f"DP is a perk: for anyone who sees the models the noise meets {target} with {spare}.{where}"
     if answer.snr_db is None:
         return f"DP is not a perk: {target} needs {-answer.margin_db:.1f} dB more noise."
     return (

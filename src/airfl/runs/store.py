@@ -20,7 +20,7 @@ from safetensors.torch import load as load_models
 from safetensors.torch import save as save_models
 
 from airfl.config import from_toml
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file, in_words
 from airfl.privacy import Ledger, PrivacyError
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.lock import LOCK, locked
@@ -67,7 +67,7 @@ def prepare_folder(out: str | Path, force: bool = False) -> Path:
         for path in made:  # leave nothing behind until there is something to keep
             path.rmdir()
     except OSError as error:
-        raise InputError(f"the output folder `{out}` is not writable: {error}") from None
+        raise InputError(f"the output folder `{out}` is not writable: {about_file(error)}") from None
     return folder
 
 
@@ -138,7 +138,7 @@ def load(out: str | Path) -> Result:
     except KeyError as error:
         raise InputError(f"`{out}` is not a finished run: it lacks {error}") from None
     except DAMAGE as error:
-        raise InputError(f"`{out}` is not a finished run: {error}") from None
+        raise InputError(f"`{out}` is not a finished run: {about_file(error)}") from None
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -160,7 +160,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
     try:
         return {name: (folder / name).read_bytes() for name in DATA if (folder / name).is_file()}
     except OSError as error:
-        raise InputError(f"`{folder}` is not a finished run: {error}") from None
+        raise InputError(f"`{folder}` is not a finished run: {about_file(error)}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +190,7 @@ def read_ledgers(path: str | Path) -> LedgerFile:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
+        raise InputError(f"ledger `{path}` cannot be read: {in_words(error)}") from None
     ledgers = _parse_ledgers(data, file)
     if file.name == "ledger.json" and (manifest := read_manifest(file.parent)) is not None:
         check_contents(file.parent, manifest, [file.name])
@@ -201,7 +201,7 @@ def _parse_ledgers(text: bytes, path: Path) -> LedgerFile:
     try:
         data: Any = json.loads(text.decode())  # infinities are refused event by event
     except (ValueError, RecursionError) as error:
-        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
+        raise InputError(f"ledger `{path}` cannot be read: {in_words(error)}") from None
     kind = data.get("format") if isinstance(data, dict) else None
     if kind not in (LEDGER_FORMAT, OLD_LEDGER_FORMAT):
         raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")
