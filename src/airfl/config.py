@@ -655,7 +655,10 @@ def _is_float32(value: float) -> bool:
 
 def problems_of(error: ValidationError, model: type[BaseModel] = Config) -> list[str]:
     """Everything that is wrong with plain data for a model, one sentence each."""
-    return [sentence for problem in error.errors() for sentence in _sentences(problem, model)]
+    found = error.errors()
+    inside = {problem["loc"][:-1] for problem in found}  # a list that is too short, for what is wrong with its items
+    counted = [problem for problem in found if problem["type"] != "too_short" or problem["loc"] not in inside]
+    return [sentence for problem in counted for sentence in _sentences(problem, model)]
 
 
 def _sentences(problem: ErrorDetails, model: type[BaseModel]) -> list[str]:

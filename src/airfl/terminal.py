@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def print_table(
         return
     table = Table(box=box.SIMPLE, title=title or None, title_justify=justify, show_header=header)
     for column, width in zip(columns, widths, strict=True):
-        table.add_column(column.name, justify=column.justify, width=width, overflow="fold")
+        table.add_column(_folded(column.name, width), justify=column.justify, width=width, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -92,7 +93,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available:
     """The width of every column, without its padding; None where whole words and numbers do not fit side by side."""
     from rich.cells import cell_len
 
-    room = available - 2 * len(columns) - 2
+    room = available - 3 * len(columns) - 1  # a space at each side of a column, and one between them and at the edges
     cells = [[row[place] for row in rows] for place in range(len(columns))]
     heads = [column.name if header else "" for column in columns]
     widest = [max(map(cell_len, (head, *own))) for head, own in zip(heads, cells, strict=True)]
@@ -100,13 +101,17 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available:
         return widest
     least = []
     for column, head, own, most in zip(columns, heads, cells, widest, strict=True):
-        parts = [word for text in (head, *own) for word in text.split()] if column.is_prose else [*head.split(), *own]
-        longest = max(map(cell_len, parts), default=0)
+        parts = [word for text in own for word in text.split()] if column.is_prose else own
+        longest = max(map(cell_len, (*_pieces(head), *parts)), default=0)
         least.append(min(most, max(longest, LEAST_PROSE)) if column.is_prose else longest)
     left = room - sum(least)
     if left < 0:
         return None
-    wishes = [most - fewest for most, fewest in zip(widest, least, strict=True)]
+    has_prose = any(column.is_prose for column in columns)
+    wishes = [
+        most - fewest if column.is_prose or not has_prose else 0
+        for column, most, fewest in zip(columns, widest, least, strict=True)
+    ]
     wanted = max(1, sum(wishes))
     return [fewest + left * wish // wanted for fewest, wish in zip(least, wishes, strict=True)]
 
@@ -128,3 +133,20 @@ def _print_blocks(
             whole = any(cell_len(word) > console.width for word in line.split())
             console.print(line, highlight=False, soft_wrap=whole)
     console.print()
+
+
+def _pieces(name: str) -> list[str]:
+    """Where the head of a column may go on in the next line: after a word, and after a dot or `_` of a key."""
+    return [piece for piece in re.split(r"(?<=[ ._])", name) if piece.strip()]
+
+
+def _folded(name: str, width: int) -> str:
+    """The head of a column in lines that are not wider than the column."""
+    from rich.cells import cell_len
+
+    lines = [""]
+    for piece in _pieces(name):
+        if lines[-1] and cell_len(f"{lines[-1]}{piece}".rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)

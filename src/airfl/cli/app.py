@@ -72,7 +72,7 @@ def everywhere(
             "-q",
             callback=_be_quiet,
             expose_value=False,
-            help="No progress bars and no notes; results, warnings and errors stay. Also after the command.",
+            help="No progress bars and no notes; results, warnings and errors stay. Before or after the command.",
         ),
     ] = False,
 ) -> None:
