@@ -160,13 +160,13 @@ class Learning(Section):
             yield "give `clip_norm` or `clip_factor`"
         if self.samples_per_device is not None and self.partition != "iid":
             yield '`samples_per_device` goes with partition = "iid"'
+        moved = self.learning_rate * self.server_step
         if not _is_float32(self.learning_rate):
             yield (
                 f"`learning_rate` = {self.learning_rate:g} is zero or infinite in float32, in which models are "
                 "trained; give one between 1e-45 and 3e38"
             )
-        moved = self.learning_rate * self.server_step
-        if moved < 1.0 and not _is_float32(moved):  # one that is too large diverges, and is reported as that
+        elif moved < 1.0 and not _is_float32(moved):  # one that is too large diverges, and is reported as that
             yield (
                 f"`learning_rate` × `server_step` = {moved:g}, by which models move, is zero in float32; "
                 "give a product of at least 1e-45"
