@@ -86,7 +86,6 @@ def main() -> None:
     """Entry point: errors become one sentence and an exit code."""
     from airfl.terminal import be_quiet
 
-    be_quiet(False)
     sys.path.append("")  # so that package.module:callable finds the user's own files
     try:
         code = app(prog_name="airfl", standalone_mode=False)
@@ -99,6 +98,8 @@ def main() -> None:
         if known is None:
             raise
         fail(*known)
+    finally:
+        be_quiet(False)
     if code == EXIT_INTERRUPTED:
         fail("interrupted", EXIT_INTERRUPTED)
     raise SystemExit(code if isinstance(code, int) else 0)
