@@ -247,7 +247,7 @@ def test_factories_by_import_path():
         ("tests.test_data:absent", "cannot be imported"),
         ("no_such_package:thing", "cannot be imported"),
         ("tests.test_data:__name__", "not a callable"),
-        ("mnizt", "unknown data set"),
+        ("mnizt", "no data set named"),
     ):
         with pytest.raises(InputError, match=message):
             load_dataset(path)

@@ -421,7 +421,6 @@ HEAVY = (
     "matplotlib",
     "pyarrow",
     "airfl.analysis",
-    "airfl.report.console",
     "airfl.runs.execute",
     "airfl.config",
 )

@@ -224,7 +224,7 @@ def test_markup_on_progress_bars(capsys):
 def test_a_refused_run_or_study_leaves_no_tracker_files_and_no_plan(call, tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     bad = ["--set", "learning.model=nonsense", "--track", "mlflow", "--out", "o"]
-    refused(call("run", "paper", *TINY, *bad), "unknown model")
+    refused(call("run", "paper", *TINY, *bad), "no model named")
     assert not (tmp_path / "o").exists()
     (tmp_path / "s.toml").write_text(tomli_w.dumps(STUDY))
     refused(call("sweep", "s.toml", "--out", "o", "--track", "wandb"), "no tracker")

@@ -117,7 +117,7 @@ def test_factories_by_import_path():
     ):
         with pytest.raises(InputError, match=message):
             build_model(f"{here}:{name}", (1, 8, 8), 10)
-    with pytest.raises(InputError, match="unknown model"):
+    with pytest.raises(InputError, match="no model named"):
         build_model("resnet", (1, 8, 8), 10)
     with pytest.raises(InputError, match="square images"):
         build_model("paper-cnn", (1, 8, 8), 10)

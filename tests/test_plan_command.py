@@ -407,7 +407,7 @@ LINK = "--antennas 4 --power 1e-9 --distance 100 --bandwidth 1e6 --parameters 10
         ("urban-cell --solve-for rounds", "not even one round fits"),
         ("urban-cell --noise-var 1 --out there", "the phase diagram needs a link"),
         ("urban-cell --tolerate 0", "ratio must be positive"),
-        ("suburban", "no scenario or file named `suburban`; known: factory-floor"),
+        ("suburban", "no scenario or file named `suburban`; did you mean `urban-cell`?"),
     ],
 )
 def test_bad_questions_are_one_sentence(call, arguments, words):

@@ -217,7 +217,7 @@ def test_claims_can_fail():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fig9"], "nothing named `fig9`"),
+        (["fig9"], "no figure or table named `fig9`"),
         (["fig5", "--scale", "huge"], "no scale"),
         (["fig5", "--variant", "mine"], "no variant"),
         (["fig5", "--trials", "0"], "trials"),

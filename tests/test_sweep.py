@@ -214,7 +214,7 @@ def test_a_full_disk_costs_checkpoints_but_not_results_that_are_there(whole, tmp
     """Checkpoints that find no room are left out; a part that finds none fails its batch, and --resume mends that."""
 
     def full(*arguments):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     out = tmp_path / "study"
     monkeypatch.setattr(batches, "save_checkpoint", full)
@@ -231,7 +231,7 @@ def test_a_full_disk_costs_checkpoints_but_not_results_that_are_there(whole, tmp
     assert "no checkpoint" in caplog.text
     assert standing.failed == 8
     assert standing.done == 8
-    assert "No space left" in standing.messages[0]
+    assert "no space left" in standing.messages[0]
     monkeypatch.undo()
     standing, _ = run(STUDY, out, resume=True)
     assert (standing.done, standing.failed) == (16, 0)
@@ -504,7 +504,7 @@ def test_a_disk_that_is_really_full(whole, small_disk, tmp_path):
     said = json.loads(first.stdout.splitlines()[-1])
     assert said["failed"] > 0
     assert said["done"] + said["failed"] == 16
-    assert "No space left" in " ".join(said["messages"])
+    assert "no space left" in " ".join(said["messages"])
     kept = {path.name: path.read_bytes() for path in (disk / "o" / "parts").glob("*.parquet")}
     subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
     second = subprocess.run([*arguments, "--resume"], capture_output=True, text=True)

@@ -6,7 +6,7 @@ Where a key takes a part, it takes one of these names or ``package.module:name``
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -61,10 +61,18 @@ def is_import_path(name: str) -> bool:
     return ":" in name
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """A question that names the nearest of some names; empty where none is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"; did you mean `{close[0]}`?" if close else ""
+    spelt = {item.lower(): item for item in known}
+    close = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.5)
+    return f"; did you mean `{spelt[close[0]]}`?" if close else ""
+
+
+def no_such(what: str, name: str, known: Iterable[str], more: str = "") -> str:
+    """Nothing of this kind has that name: which is nearest, and which there are; ``more`` ends the list."""
+    names = list(known)
+    near = nearest(name, names)
+    return f"no {what} named `{name}`{near}{' Known' if near else '; known'}: {', '.join(names)}{more}"
 
 
 def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
@@ -74,9 +82,9 @@ def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:
         module, colon, attribute = name.partition(":")
         if name in names or (colon and module and attribute and not attribute.count(":")):
             return name
-        near = nearest(name, names)
-        known = f"{' Known' if near else '; known'}: {', '.join(names)}, or package.module:name"
-        raise ValueError(f"no {what} named `{name}`{near}{known}")
+        if not names:
+            raise ValueError(f"{what} `{name}` is no import path; expected package.module:name")
+        raise ValueError(no_such(what, name, names, ", or package.module:name"))
 
     return check
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -38,9 +39,13 @@ from airfl.catalogue import (
     is_import_path,
     nearest,
 )
-from airfl.errors import InputError
+from airfl.errors import InputError, Problems, in_words, listed
 from airfl.imports import look_beside
 from airfl.toml import parse_toml
+from airfl.wording import number
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 #: Strings that name files; a colon in any other one makes it ``package.module:callable``.
 FILE_KEYS = ("data_dir", "trace_file")
@@ -56,11 +61,16 @@ class Section(BaseModel):
     pairs: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @model_validator(mode="after")
-    def _at_most_one_of_each_pair(self) -> Self:
+    def _makes_sense(self) -> Self:
+        if problems := list(self._problems()):
+            raise Problems(problems)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """All that is wrong with keys that are each right by themselves."""
         for first, second in self.pairs:
             if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise ValueError(f"`{first}` and `{second}` say the same thing; give one of them")
-        return self
+                yield f"`{first}` and `{second}` say the same thing; give one of them"
 
 
 class System(Section):
@@ -142,26 +152,25 @@ class Learning(Section):
 
     pairs: ClassVar = (("local_epochs", "local_steps"), ("clip_norm", "clip_factor"))
 
-    @model_validator(mode="after")
-    def _one_of_each_is_given(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.local_epochs is None and self.local_steps is None:
-            raise ValueError("give `local_epochs` or `local_steps`")
+            yield "give `local_epochs` or `local_steps`"
         if self.clip_norm is None and self.clip_factor is None:
-            raise ValueError("give `clip_norm` or `clip_factor`")
+            yield "give `clip_norm` or `clip_factor`"
         if self.samples_per_device is not None and self.partition != "iid":
-            raise ValueError('`samples_per_device` goes with partition = "iid"')
+            yield '`samples_per_device` goes with partition = "iid"'
+        moved = self.learning_rate * self.server_step
         if not _is_float32(self.learning_rate):
-            raise ValueError(
+            yield (
                 f"`learning_rate` = {self.learning_rate:g} is zero or infinite in float32, in which models are "
                 "trained; give one between 1e-45 and 3e38"
             )
-        moved = self.learning_rate * self.server_step
-        if moved < 1.0 and not _is_float32(moved):  # one that is too large diverges, and is reported as that
-            raise ValueError(
+        elif moved < 1.0 and not _is_float32(moved):  # one that is too large diverges, and is reported as that
+            yield (
                 f"`learning_rate` × `server_step` = {moved:g}, by which models move, is zero in float32; "
                 "give a product of at least 1e-45"
             )
-        return self
 
     @property
     def public_sizes(self) -> bool:
@@ -202,18 +211,15 @@ class Channel(Section):
     noise_density_dbm_hz: float = Field(-173.0, ge=-400, le=400)
     bandwidth_hz: float = Field(20e6, ge=1e-6, le=1e18)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if (self.fading == "trace") != (self.trace_file is not None):
-            raise ValueError('`trace_file` and fading = "trace" go together')
+            yield '`trace_file` and fading = "trace" go together'
         plain = self.fading == "rayleigh" and self.antenna_correlation == self.device_correlation == 0.0
         if self.csi_error > 0 and not plain:
-            raise ValueError(
-                "`csi_error` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven"
-            )
+            yield ("`csi_error` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven")
         if self.min_distance_m > self.cell_radius_m:
-            raise ValueError("`min_distance_m` must not exceed `cell_radius_m`")
-        return self
+            yield "`min_distance_m` must not exceed `cell_radius_m`"
 
 
 class Privacy(Section):
@@ -272,11 +278,10 @@ class Eavesdropper(Section):
 
     pairs: ClassVar = (("distance_m", "position"),)
 
-    @model_validator(mode="after")
-    def _somewhere(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.distance_m is None and self.position is None:
-            raise ValueError("give `distance_m` or `position`: where is she?")
-        return self
+            yield "give `distance_m` or `position`: where is she?"
 
     @property
     def place(self) -> tuple[float, float]:
@@ -353,8 +358,8 @@ class SchemeSection(Section):
     @field_validator("selection_keep", mode="before")
     @classmethod
     def _a_share_or_best(cls, value: Any) -> Any:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is None or value == "best" or (number and 0 < value <= 1):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None or value == "best" or (is_number and 0 < value <= 1):
             return value
         raise ValueError(f'a share above 0 and at most 1, or "best"; got {value!r}')
 
@@ -365,21 +370,20 @@ class SchemeSection(Section):
             raise ValueError(f"masks go round in cycles, so the degree is even; got {value}, give {value + 1}")
         return value
 
-    @model_validator(mode="after")
-    def _no_scheme_twice(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if len(set(self.names)) != len(self.names):
-            raise ValueError("`names` lists a scheme twice")
+            yield "`names` lists a scheme twice"
         if self.phases != "ones" and self.combiner != "zero-forcing":
-            raise ValueError('`phases` go with combiner = "zero-forcing"; the other methods choose their own')
+            yield '`phases` go with combiner = "zero-forcing"; the other methods choose their own'
         if self.combiner != "auto" and self.effort != 1.0:
-            raise ValueError('`effort` goes with combiner = "auto"; the other methods have none')
+            yield '`effort` goes with combiner = "auto"; the other methods have none'
         if self.selection == "aligned" and self.combiner != "auto":
-            raise ValueError('selection = "aligned" goes with combiner = "auto": both are found together')
+            yield 'selection = "aligned" goes with combiner = "auto": both are found together'
         if self.selection in ("strongest", "greedy") and self.selection_keep == "best":
-            raise ValueError('selection_keep = "best" goes with selection = "aligned"; give `selection_keep` a number')
+            yield 'selection_keep = "best" goes with selection = "aligned"; give `selection_keep` a number'
         if self.selection != "all" and self.combiner_columns == "all":
-            raise ValueError('`selection` goes with combiner_columns = "active": the combiner serves who transmits')
-        return self
+            yield '`selection` goes with combiner_columns = "active": the combiner serves who transmits'
 
 
 class Engine(Section):
@@ -414,79 +418,83 @@ class Config(Section):
     eavesdropper: Eavesdropper | None = None
     engine: Engine = Engine()
 
-    @model_validator(mode="after")
-    def _sections_fit_together(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         needs = {name: SCHEMES.get(name, Needs()) for name in self.scheme.names}
         needs_air = any(entry.air for entry in needs.values())
         served_all = self.scheme.combiner_columns == "all" or self.system.varies
         columns = self.system.num_devices if served_all else self.system.num_active
         limited = self.scheme.combiner in NEEDS_ANTENNAS
         if needs_air and limited and columns > self.system.num_antennas:
-            raise ValueError(
+            yield (
                 f"combiner `{self.scheme.combiner}` serves at most as many devices as there are antennas, got "
                 f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `auto`, "
                 "lower `system.participation` or add antennas"
             )
         if self.system.varies and self.scheme.selection != "all":
-            raise ValueError('`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices')
+            yield '`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices'
         if "airfl-an" in self.scheme.names and self.channel.csi_error > 0:
-            raise ValueError("scheme `airfl-an` needs exact channel knowledge; set `channel.csi_error` = 0")
-        if self.privacy.accountant == "convergent" and None in (self.learning.domain_diameter, self.privacy.smoothness):
-            raise ValueError(
+            yield "scheme `airfl-an` needs exact channel knowledge; set `channel.csi_error` = 0"
+        private = [name for name, entry in needs.items() if entry.budget]
+        if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
+            yield f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`"
+        if self.privacy.accountant == "convergent":
+            yield from self._hidden_state_problems()
+        yield from self._cover_problems()
+
+    def _hidden_state_problems(self) -> Iterator[str]:
+        """What the accountant `convergent` cannot do with."""
+        if None in (self.learning.domain_diameter, self.privacy.smoothness):
+            yield (
                 "accountant `convergent` needs an enforced domain and a stated smoothness; give "
                 "`learning.domain_diameter` and `privacy.smoothness`"
             )
-        if self.privacy.accountant == "convergent" and not self.learning.plain_server:
-            raise ValueError(
+        if not self.learning.plain_server:
+            yield (
                 "accountant `convergent` counts on plain server steps and on hidden models; set "
                 "`learning.server_momentum` = 0, `learning.model_average` = 0 and a constant `learning.server_schedule`"
             )
-        if self.privacy.accountant == "convergent" and self.learning.local_epochs and not self.learning.public_sizes:
-            raise ValueError(
+        if self.learning.local_epochs and not self.learning.public_sizes:
+            yield (
                 "accountant `convergent` needs the number of local steps, which would tell the size of the largest "
                 "device; give `learning.max_samples_per_device`, or `learning.local_steps` in place of "
                 "`learning.local_epochs`"
             )
-        if self.privacy.accountant == "convergent" and self.channel.csi_error > 0:
-            raise ValueError("accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0")
-        private = [name for name, entry in needs.items() if entry.budget]
-        if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
-            raise ValueError(f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
-        return self
+        if self.channel.csi_error > 0:
+            yield "accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0"
 
-    @model_validator(mode="after")
-    def _cover_fits(self) -> Self:
+    def _cover_problems(self) -> Iterator[str]:
+        """What schemes that hide devices in signals, and promises about those who see signals, cannot do with."""
         scheme, observer = self.scheme, self.privacy.observer
         shielded = "airfl-shielded" in scheme.names
         outside = scheme.encoder is not None or any(is_import_path(name) for name in scheme.names)
         if scheme.cover != "auto" and not shielded and not outside:
-            raise ValueError(
+            yield (
                 f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
                 "cover; use `airfl-shielded`, or leave it out"
             )
         promised = shielded or outside or ("airfl-an" in scheme.names and observer == "base-station")
         if observer in SEEING and not promised:
-            raise ValueError(
+            yield (
                 f'`privacy.observer` = "{observer}" takes a scheme that hides devices in the signals themselves; use '
                 "`airfl-shielded`"
             )
         if observer == "eavesdropper" and self.eavesdropper is None:
-            raise ValueError('`privacy.observer` = "eavesdropper" needs a section [eavesdropper]: where is she?')
+            yield '`privacy.observer` = "eavesdropper" needs a section [eavesdropper]: where is she?'
         if self.eavesdropper is not None and self.channel.fading == "trace":
-            raise ValueError("measured channels have no positions, so an eavesdropper has no channels; leave out one")
+            yield "measured channels have no positions, so an eavesdropper has no channels; leave out one"
         senders = max(1, round(scheme.least_share * self.system.num_active))
         directions = 2 * self.system.num_antennas - 1
         if shielded and scheme.cover == "quadrature" and senders < directions:
-            raise ValueError(
+            yield (
                 f'cover = "quadrature" of {senders} devices leaves {directions - senders} of the {directions} '
                 f"directions beside the sum uncovered: it takes K >= 2m - 1 for {self.system.num_antennas} antennas; "
                 "use masks, or fewer antennas"
             )
         if shielded and scheme.cover == "masks" and scheme.mask_degree >= senders:
-            raise ValueError(
+            yield (
                 f"`scheme.mask_degree` = {scheme.mask_degree} must be below the number of devices that send, {senders}"
             )
-        return self
 
     @property
     def neighbours(self) -> Literal["zero-out", "replace"]:
@@ -556,7 +564,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise InputError(_one_sentence(error)) from None
+        raise InputError(listed("the configuration", problems_of(error))) from None
 
 
 def from_toml(text: str, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -591,7 +599,7 @@ def read(source: str, overrides: Mapping[str, Any] | None = None) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the configuration `{source}`: {error}") from None
+        raise InputError(f"cannot read the configuration `{source}`: {in_words(error)}") from None
     look_beside(path)
     return from_toml(text, overrides)
 
@@ -645,27 +653,73 @@ def _is_float32(value: float) -> bool:
         return False
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Config
-    for part in location:
-        field = model.model_fields.get(str(part))
-        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
-            break
-        model = field.annotation
-    return list(model.model_fields)
+def problems_of(error: ValidationError, model: type[BaseModel] = Config) -> list[str]:
+    """Everything that is wrong with plain data for a model, one sentence each."""
+    found = error.errors()
+    inside = {problem["loc"][:-1] for problem in found}  # a list that is too short, for what is wrong with its items
+    counted = [problem for problem in found if problem["type"] != "too_short" or problem["loc"] not in inside]
+    return [sentence for problem in counted for sentence in _sentences(problem, model)]
 
 
-def _one_sentence(error: ValidationError) -> str:
-    problem = error.errors()[0]
+def _sentences(problem: ErrorDetails, model: type[BaseModel]) -> list[str]:
     where = ".".join(str(part) for part in problem["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if problem["type"] == "extra_forbidden":
-        known = _fields_at(problem["loc"][:-1])
-        hint = nearest(str(problem["loc"][-1]), known) or f"; known keys: {', '.join(known)}"
-        return f"unknown key `{where}`{hint}{more}"
+        return [_unknown_key(problem["loc"], model)]
     if problem["type"] == "missing":
-        return f"`{where}` is missing; it must be given{more}"
-    message = problem["msg"].removeprefix("Value error, ")
+        return [f"`{where}` is missing; it must be given"]
+    message = re.sub(r"0\.0{4,}\d+", lambda zeros: number(float(zeros[0])), problem["msg"])
+    given = problem.get("ctx", {})
     if problem["type"] == "value_error":
-        return f"{where + ': ' if where else ''}{message}{more}"
-    return f"`{where}`: {message[0].lower()}{message[1:]}; got {problem['input']!r}{more}"
+        reason = given["error"]
+        found = reason.problems if isinstance(reason, Problems) else (str(reason),)
+        return [f"{where + ': ' if where else ''}{text}" for text in found]
+    near = ""
+    if problem["type"] == "literal_error":
+        near = nearest(str(problem["input"]), re.findall(r"'([^']*)'", given["expected"]))
+    return [f"`{where}`: {message[0].lower()}{message[1:]}; got {problem['input']!r}{near}"]
+
+
+def _unknown_key(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """With the nearest key: of this section, or of another one that has a key of that very name."""
+    *path, key = map(str, location)
+    known = _keys_at(path, model)
+    elsewhere = [name for name in setting_keys() if name.endswith(f".{key}")] if model is Config else []
+    near = f"; did you mean `{elsewhere[0]}`?" if elsewhere else nearest(key, known)
+    return f"unknown key `{'.'.join([*path, key])}`" + (near or f"; known keys: {', '.join(known)}")
+
+
+def _keys_at(path: Sequence[str], model: type[BaseModel]) -> list[str]:
+    for part in path:
+        inner = _section(model, part)
+        if inner is None:
+            break
+        model = inner
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The section that a key of a model holds, also one that may be left out."""
+    field = model.model_fields.get(name)
+    kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def key_problem(name: str) -> str:
+    """What is wrong with `section.key` as a key to set; empty if nothing is."""
+    section, dot, key = name.partition(".")
+    if name in Config.model_fields or name in setting_keys():
+        return ""
+    if not dot or _section(Config, section) is not None:
+        return _unknown_key((section, key) if dot else (name,), Config)
+    near = nearest(name, setting_keys()) or f"; known sections: {', '.join(Config.model_fields)}"
+    return f"unknown key `{name}`{near}"
+
+
+def setting_keys() -> list[str]:
+    """Every key that can be set, as `section.key`."""
+    return [
+        f"{name}.{key}" if section else name
+        for name in Config.model_fields
+        for section in (_section(Config, name),)
+        for key in (section.model_fields if section else [name])
+    ]

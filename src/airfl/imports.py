@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.catalogue import is_import_path
-from airfl.errors import DivergedError, InputError
+from airfl.errors import DivergedError, InputError, about_file, failure
 
 __all__ = [
     "beside",
@@ -57,7 +57,9 @@ def import_object(path: str, what: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except Exception as error:  # user code may fail in any way while it is imported
-        raise InputError(f"{what} `{path}` cannot be imported: {error}; expected package.module:name") from error
+        raise InputError(
+            f"{what} `{path}` cannot be imported: {about_file(error)}; expected package.module:name"
+        ) from error
     finally:
         for place in places:
             sys.path.remove(place)
@@ -89,8 +91,7 @@ def calling(part: object, what: str) -> Iterator[None]:
     except (InputError, DivergedError):
         raise
     except Exception as error:
-        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InputError(f"{what} `{kind.__module__}:{kind.__name__}` failed: {words}") from error
+        raise InputError(f"{what} `{kind.__module__}:{kind.__name__}` failed: {failure(error)}") from error
 
 
 def source_digest(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Where the committed studies and results lie. Loads nothing heavy."""
+"""Where the committed studies and results lie, and the scenarios of plans. Loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def experiments_folder() -> Path:
         if (folder / "studies").is_dir():
             return folder
     raise InputError("the studies of the paper's figures are missing from this installation; install airfl again")
+
+
+def scenario_names() -> list[str]:
+    """Scenarios of plans that are shipped with the package."""
+    folder = resources.files("airfl") / "linkplan" / "scenarios"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))

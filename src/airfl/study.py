@@ -38,8 +38,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from airfl.catalogue import SchemeName
-from airfl.config import NAME_PATTERN, Config, preset_names, read
-from airfl.errors import InputError
+from airfl.config import NAME_PATTERN, Config, key_problem, preset_names, problems_of, read
+from airfl.errors import InputError, Problems, in_words, listed
 from airfl.imports import look_beside
 from airfl.memory import Need, needs_of, require_memory
 from airfl.toml import parse_toml
@@ -76,31 +76,39 @@ class Study(BaseModel):
 
     @model_validator(mode="after")
     def _axes_make_sense(self) -> Self:
+        if problems := [*self._value_problems(), *self._name_problems()]:
+            raise Problems(problems)
+        return self
+
+    def _value_problems(self) -> Iterator[str]:
+        """What is wrong with the values of axes."""
         for key, values in self.grid.items():
             if not values:
-                raise ValueError(f"axis `{key}` has no values")
+                yield f"axis `{key}` has no values"
         for key, values in {**self.grid, **{k: v for group in self.side_by_side for k, v in group.items()}}.items():
             kinds = {"number" if type(value) in (int, float) else type(value).__name__ for value in values}
             if len(kinds) > 1:
-                raise ValueError(f"the values of axis `{key}` must be of one kind; got {' and '.join(sorted(kinds))}")
+                yield f"the values of axis `{key}` must be of one kind; got {' and '.join(sorted(kinds))}"
         for group in self.side_by_side:
             if len({len(values) for values in group.values()}) > 1:
-                raise ValueError(f"the values of a zip must be equally many: {', '.join(group)}")
-            if not any(group.values()):
-                raise ValueError("a zip has no values; give it keys with lists, or leave it out")
-        names = [
-            *self.grid,
-            *(key for group in self.side_by_side for key in group),
-            *({k for p in self.one_by_one for k in p}),
-        ]
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        if twice:
-            raise ValueError(f"`{sorted(twice)[0]}` is an axis twice")
+                yield f"the values of a zip must be equally many: {', '.join(group)}"
+            elif not any(group.values()):
+                yield "a zip has no values; give it keys with lists, or leave it out"
+
+    def _name_problems(self) -> Iterator[str]:
+        """Axes that are no keys, that are there twice, and keys that something else sets."""
+        listed_names = {key for point in self.one_by_one for key in point}
+        names = [*self.grid, *(key for group in self.side_by_side for key in group), *listed_names]
+        for name, times in sorted(Counter(names).items()):
+            if times > 1:
+                yield f"`{name}` is an axis twice"
         elsewhere = {*self.grid, *(key for group in self.side_by_side for key in group), *self.overrides}
         reserved = ({"system.trials", "engine.device"} & {*names, *elsewhere}) | ({"scheme.names"} & elsewhere)
-        if reserved:
-            raise ValueError(f"`{sorted(reserved)[0]}` is set by `schemes`, `trials` or the command line")
-        return self
+        for name in sorted(reserved):
+            yield f"`{name}` is set by `schemes`, `trials` or the command line"
+        for name in dict.fromkeys([*self.overrides, *names]):
+            if problem := key_problem(name):
+                yield problem
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -135,19 +143,17 @@ def read_study(path: str | Path) -> tuple[Study, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the study `{path}`: {error}") from None
+        raise InputError(f"cannot read the study `{path}`: {in_words(error)}") from None
     return make_study(parse_toml(text, f"the study `{path}`")), text
 
 
 def make_study(values: Mapping[str, Any]) -> Study:
-    """Validate plain data; the first problem becomes one sentence."""
+    """Validate plain data; every problem becomes one sentence in an ``InputError``."""
     try:
         return Study.model_validate(values)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
-        raise InputError(f"study: {f'`{where}`: ' if where else ''}{message}") from None
+        problems = problems_of(error, Study)
+        raise InputError(f"study: {problems[0]}" if len(problems) == 1 else listed("the study", problems)) from None
 
 
 @dataclass(frozen=True)

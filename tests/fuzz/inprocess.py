@@ -44,8 +44,8 @@ class Ended:
 
     @property
     def refused(self) -> bool:
-        """Exit code 2 with one sentence; the option parser's own has another beginning."""
-        return self.code == 2 and (len(self.sentences) == 1 or "\nError: " in self.error)
+        """Exit code 2 with one sentence, and no number of the system's in it."""
+        return self.code == 2 and len(self.sentences) == 1 and "[Errno" not in self.error
 
     @property
     def answer(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from airfl.catalogue import FORMER_COMBINERS, LEAST_EFFORT, MOST_EFFORT, NEEDS_ANTENNAS
+from airfl.catalogue import FORMER_COMBINERS, LEAST_EFFORT, MOST_EFFORT, NEEDS_ANTENNAS, no_such
 from airfl.channel import open_link
 from airfl.config import preset
 from airfl.errors import InputError
@@ -163,7 +163,7 @@ def _methods(method: str, antennas: int, active: int) -> list[str]:
         if method in FORMER_COMBINERS:
             raise InputError(f"there is no combiner `{method}` any more; use `auto`")
         if method not in COMBINERS:
-            raise InputError(f"no combiner named `{method}`; known: {', '.join(COMBINERS)}, all")
+            raise InputError(no_such("combiner", method, (*COMBINERS, "all")))
         if method in NEEDS_ANTENNAS and active > antennas:
             raise InputError(
                 f"combiner `{method}` needs as many antennas as devices; got {active} devices and {antennas} antennas "

@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+
+from airfl.cli.complete import complete_settings
+from airfl.cli.usage import Commands, UsageError, usage_sentence
+from airfl.version import __version__
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning over the air, with differential privacy paid by the radio channel.",
-    no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -27,52 +31,115 @@ NoImports = Annotated[
 Track = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Also write for tensorboard or mlflow; may be repeated.")
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override section.key; may be repeated.",
+        autocompletion=complete_settings,
+    ),
+]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"airfl {__version__}")
+        raise typer.Exit
+
+
+def _be_quiet(wanted: bool) -> None:
+    """Said before or after the command; either will do."""
+    from airfl.terminal import be_quiet
+
+    if wanted:
+        be_quiet()
+
+
+@app.callback(invoke_without_command=True)
+def everywhere(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, expose_value=False, help="Print the version and exit."
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            callback=_be_quiet,
+            expose_value=False,
+            help="No progress bars and no notes; results, warnings and errors stay. Before or after the command.",
+        ),
+    ] = False,
+) -> None:
+    """Federated learning over the air, with differential privacy paid by the radio channel."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(EXIT_BAD_INPUT)
 
 
 def main() -> None:
     """Entry point: errors become one sentence and an exit code."""
+    from airfl.terminal import be_quiet
+
     sys.path.append("")  # so that package.module:callable finds the user's own files
     try:
-        app()
+        code = app(prog_name="airfl", standalone_mode=False)
     except KeyboardInterrupt:
-        fail("interrupted", EXIT_INTERRUPTED)
+        code = EXIT_INTERRUPTED
     except MemoryError as error:
         fail(f"not enough memory ({error or 'no more to be had'}); ask for fewer trials, rounds or devices", 2)
     except Exception as error:
-        code = _exit_code(error)
-        if code is None:
+        known = _explained(error)
+        if known is None:
             raise
-        fail(error, code)
+        fail(*known)
+    finally:
+        be_quiet(False)
+    if code == EXIT_INTERRUPTED:
+        fail("interrupted", EXIT_INTERRUPTED)
+    raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _exit_code(error: Exception) -> int | None:
-    """The exit code of an error that a user can meet; None for a defect of ours, which keeps its traceback."""
-    from airfl.errors import DivergedError, InputError
+def _explained(error: Exception) -> tuple[str, int] | None:
+    """An error that a user can meet in a sentence, and its exit code; None for a defect of ours: it keeps its trace."""
+    from airfl.errors import DivergedError, InputError, about_file
+
+    if isinstance(error, UsageError):
+        return usage_sentence(error), EXIT_BAD_INPUT
+    if isinstance(error, InputError):
+        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, OSError):  # a full disk, or a folder where a file is to be written
+        return about_file(error), EXIT_BAD_INPUT if error.errno == errno.ENAMETOOLONG else EXIT_FAILED
+    if isinstance(error, DivergedError):
+        return str(error), EXIT_FAILED
+    if "airfl.privacy" not in sys.modules:  # then it is none of theirs
+        return None
     from airfl.privacy import BudgetError, PrivacyError
 
-    if isinstance(error, InputError | PrivacyError):
-        return EXIT_BAD_INPUT
-    if isinstance(error, BudgetError):
-        return EXIT_BUDGET
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return EXIT_BAD_INPUT
-    # A full disk, or a folder where a file is to be written: the message names it.
-    return EXIT_FAILED if isinstance(error, DivergedError | OSError) else None
+    if isinstance(error, PrivacyError):
+        return str(error), EXIT_BAD_INPUT
+    return (str(error), EXIT_BUDGET) if isinstance(error, BudgetError) else None
 
 
 def name_imports(paths: Sequence[str], refuse: bool) -> None:
     """Say which code a configuration is about to execute, or refuse to."""
     from airfl.errors import InputError
+    from airfl.terminal import note
 
     if not paths:
         return
     named = ", ".join(repr(path) for path in paths)
     if refuse:
         raise InputError(f"the configuration names code of its own, {named}, and --no-imports refuses that")
-    print(f"airfl: this executes code that the configuration names: {named} (--no-imports refuses it)", file=sys.stderr)
+    note(f"this executes code that the configuration names: {named} (--no-imports refuses it)")
 
 
-def fail(problem: object, code: int) -> None:
+def fail(problem: object, code: int) -> NoReturn:
     """One sentence on standard error, and the exit code."""
     print(f"airfl: {problem}", file=sys.stderr)
     raise SystemExit(code)

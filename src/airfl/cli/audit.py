@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from airfl.cli.app import EXIT_FAILED, Json, NoImports, app, fail, name_imports
+from airfl.cli.app import EXIT_FAILED, Json, NoImports, Settings, app, fail, name_imports
+from airfl.cli.complete import complete_observers, complete_presets, complete_schemes
 
 if TYPE_CHECKING:
     from airfl.privacy import Observer
@@ -17,17 +18,29 @@ if TYPE_CHECKING:
 @app.command()
 def audit(
     source: Annotated[
-        str | None, typer.Argument(metavar="[PRESET|FILE]", help="What to train; or give --mu for a known mechanism.")
+        str | None,
+        typer.Argument(
+            metavar="PRESET|FILE",
+            help="What to train; or give --mu for a known mechanism.",
+            autocompletion=complete_presets,
+        ),
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
+    settings: Settings = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which scheme; default: the first that keeps a budget.",
+            autocompletion=complete_schemes,
+        ),
     ] = None,
-    scheme: Annotated[str | None, typer.Option(help="Which scheme; default: the first that keeps a budget.")] = None,
     observer: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="Who attacks: model, models, base-station, eavesdropper or everything; default: anyone who sees "
-            "models, and whom the scheme promises something."
+            "models, and whom the scheme promises something.",
+            autocompletion=complete_observers,
         ),
     ] = None,
     repetitions: Annotated[int | None, typer.Option(help="Trainings with, and as many without, the canary.")] = None,
@@ -45,13 +58,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """How much does the mechanism leak at least, and is its noise the noise that is booked?"""
-    from airfl import analysis, runs
     from airfl import config as configuration
     from airfl.errors import InputError
-    from airfl.report.console import print_audit
-    from airfl.report.figures import draw_audit
-    from airfl.report.progress import Steps
-    from airfl.schemes import scheme_named
 
     if clean is not None and not self_test:
         raise InputError("--clean goes with --self-test")
@@ -69,13 +77,21 @@ def audit(
         raise InputError(f"{'--one-run' if one_run else '--mu'} looks at models only; leave out --observer")
     if canaries is not None and not one_run:
         raise InputError("--canaries goes with --one-run")
-    folder = None if out is None else runs.prepare_folder(out, force=True)
-    if mu is not None:
-        count = 1_000_000 if repetitions is None else repetitions
-        found = analysis.audit_linear(mu, count, 1e-5 if delta is None else delta, confidence)
-    else:
+    config = None
+    if source is not None:
         overrides = dict(configuration.parse_override(text) for text in settings or [])
-        config = configuration.read(source or "", overrides)
+        config = configuration.read(source, overrides)
+    from airfl import analysis, runs  # heavy: only for what can be audited
+    from airfl.report.figures import draw_audit
+    from airfl.report.progress import Steps
+    from airfl.report.show.audit import print_audit
+    from airfl.schemes import scheme_named
+
+    folder = None if out is None else runs.prepare_folder(out, force=True)
+    if config is None:
+        count = 1_000_000 if repetitions is None else repetitions
+        found = analysis.audit_linear(mu or 0.0, count, 1e-5 if delta is None else delta, confidence)
+    else:
         name_imports(config.imports, no_imports)
         names = [name for name in config.scheme.names if scheme_named(name).keeps_budget] or list(config.scheme.names)
         name = scheme or names[0]
@@ -106,8 +122,8 @@ def _self_test(clean: int | None, repetitions: int, as_json: bool) -> None:
     from airfl import analysis
     from airfl.analysis.audit.planted import DEFECTS
     from airfl.analysis.audit.selftest import CLEAN
-    from airfl.report.console import print_self_test
     from airfl.report.progress import Steps
+    from airfl.report.show.audit import print_self_test
 
     count = CLEAN if clean is None else clean
     with Steps("audits", len(DEFECTS) + count) as steps:

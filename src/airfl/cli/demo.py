@@ -18,9 +18,9 @@ def demo(
 ) -> None:
     """What airfl is about, in about a minute: ε = 1 with 50, 500 and 6,000 devices, and one page."""
     from airfl import runs
-    from airfl.report.console import print_demo
     from airfl.report.demo import run_demo
     from airfl.report.progress import DemoProgress
+    from airfl.report.show.demo import print_demo
 
     with runs.Interrupts(), runs.claimed(out, force) as folder:
         with DemoProgress() as progress:

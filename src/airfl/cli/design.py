@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from airfl.cli.app import Json, app
+from airfl.cli.complete import complete_combiners
 
 
 @app.command()
@@ -16,7 +17,9 @@ def design(
     active: Annotated[int, typer.Option(help="K, the devices served at once; may exceed the antennas.")] = 45,
     rounds: Annotated[int, typer.Option(help="Instances: new positions and fading for each.")] = 20,
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 1,
-    method: Annotated[str, typer.Option(help="A combiner's name, or all.")] = "auto",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="A combiner's name, or all.", autocompletion=complete_combiners)
+    ] = "auto",
     effort: Annotated[float, typer.Option(help="Time that `auto` may take, as a multiple of the usual.")] = 1.0,
     certify: Annotated[bool, typer.Option(help="Prove a lower bound for every instance.")] = True,
     out: Annotated[str | None, typer.Option(help="Folder for a plot.")] = None,
@@ -24,9 +27,9 @@ def design(
 ) -> None:
     """How good, and how fast, are the combiners? Norm² over a proven bound, per method."""
     from airfl import analysis, runs
-    from airfl.report.console import print_design
     from airfl.report.figures import draw_design
     from airfl.report.progress import DesignProgress
+    from airfl.report.show.design import print_design
 
     folder = None if out is None else runs.prepare_folder(out, force=True)
     with DesignProgress() as progress:

@@ -11,7 +11,7 @@ from airfl.cli.app import Json, app
 def doctor(as_json: Json = False) -> None:
     """What is installed, which data are found, which devices and threads there are."""
     from airfl.analysis.doctor import examine
-    from airfl.report.console import print_doctor
+    from airfl.report.show.doctor import print_doctor
 
     findings = examine()
     if as_json:

@@ -9,12 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from airfl.cli.app import Json, app
+from airfl.cli.complete import complete_scenarios
 
 
 @app.command()
 def plan(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO|FILE]", help="Start from these numbers; options override them.")
+        str | None,
+        typer.Argument(
+            metavar="SCENARIO|FILE",
+            help="Start from these numbers; options override them.",
+            autocompletion=complete_scenarios,
+        ),
     ] = None,
     devices: Annotated[int | None, typer.Option(help="n.")] = None,
     active: Annotated[int | None, typer.Option(help="K, devices that transmit in a round.")] = None,

@@ -73,7 +73,7 @@ def _draw(folder: str, wish: dict[str, Any], out: str, as_json: bool) -> None:
 
 def _report_study(folder: str, as_json: bool) -> None:
     from airfl import sweeps
-    from airfl.report.console import print_study
+    from airfl.report.show.study import print_study
 
     plan, where = sweeps.find_plan(folder)
     rows, counts = sweeps.summarise(plan, where), _counts(folder)
@@ -89,8 +89,8 @@ def _counts(folder: str) -> dict[str, Any]:
 
 def _report_run(folder: Path, as_json: bool) -> None:
     from airfl import runs
-    from airfl.report.console import print_result
     from airfl.report.page import rewrite_report
+    from airfl.report.show.run import print_result
 
     with runs.locked(folder):
         result = runs.load(folder)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Track, app, fail, name_imports
+from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Settings, Track, app, fail, name_imports
+from airfl.cli.complete import complete_accountants, complete_presets, complete_schemes
 
 if TYPE_CHECKING:
     from airfl.config import Config
@@ -20,16 +21,27 @@ if TYPE_CHECKING:
 @app.command()
 def run(
     source: Annotated[
-        str | None, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file; or give --resume.")
+        str | None,
+        typer.Argument(
+            metavar="PRESET|FILE",
+            help="A preset's name or a TOML file; or give --resume.",
+            autocompletion=complete_presets,
+        ),
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; may be repeated.")
+    settings: Settings = None,
+    scheme: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this scheme; may be repeated.", autocompletion=complete_schemes),
     ] = None,
-    scheme: Annotated[list[str] | None, typer.Option(help="Run this scheme; may be repeated.")] = None,
     trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
     out: Annotated[str | None, typer.Option(help="Output folder; default runs/NAME-TIME.")] = None,
     accountant: Annotated[
-        str | None, typer.Option(help="Who books the budget; auto: the tightest that is proven for the run.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Who books the budget; auto: the tightest that is proven for the run.",
+            autocompletion=complete_accountants,
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32, tf32 or bf16.")] = None,
@@ -46,7 +58,6 @@ def run(
 ) -> None:
     """Train, account and report: every scheme of a preset or file."""
     from airfl import config as configuration
-    from airfl import runs
     from airfl.errors import InputError
 
     flags = {
@@ -65,6 +76,8 @@ def run(
     if resume is not None:
         if settings or flags or out is not None or force:
             raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
+        from airfl import runs
+
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
             name_imports(begun.config.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
@@ -75,6 +88,8 @@ def run(
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
     config = configuration.read(source or "", {**overrides, **flags})
     name_imports(config.imports, no_imports)
+    from airfl import runs  # heavy: only for what can be run
+
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
@@ -85,11 +100,12 @@ def _train_and_report(
     config: Config, folder: Path, keeper: Keeper, interrupts: Interrupts, track: list[str] | None, as_json: bool
 ) -> None:
     """The run itself, in a folder that is held."""
-    from airfl import report, runs
-    from airfl.errors import DivergedError, InputError
+    from airfl import runs
+    from airfl.errors import DivergedError, InputError, about_file
     from airfl.privacy import BudgetError
-    from airfl.report.console import print_result
+    from airfl.report.page import write_report
     from airfl.report.progress import RunProgress
+    from airfl.report.show.run import print_result
 
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
@@ -99,10 +115,11 @@ def _train_and_report(
     except (OSError, InputError) as error:
         if not keeper.has_checkpoints:
             raise
-        fail(f"{error}; mend that, then go on from the last checkpoint: airfl run --resume {folder}", EXIT_FAILED)
+        mend = f"mend that, then go on from the last checkpoint: airfl run --resume {folder}"
+        fail(f"{about_file(error)}; {mend}", EXIT_FAILED)
     if all(entry.status != "interrupted" for entry in result.schemes.values()):
         keeper.forget()
-    page = report.write_report(result, folder)
+    page = write_report(result, folder)
     if as_json:
         print(json.dumps(result.summary, allow_nan=False))
     else:

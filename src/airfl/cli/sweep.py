@@ -9,19 +9,25 @@ from typing import Annotated
 import typer
 
 from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Track, app, fail, name_imports
+from airfl.cli.complete import complete_studies
 
 
 @app.command()
 def sweep(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file: base, axes, schemes, trials.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY", help="A study file: base, axes, schemes, trials.", autocompletion=complete_studies
+        ),
+    ],
     out: Annotated[str | None, typer.Option(help="Output folder; default studies/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that is there.")] = False,
     executor: Annotated[str, typer.Option(help="local or ray.")] = "local",
     workers: Annotated[int | None, typer.Option(help="Batches at a time; default 1, or what a cluster has.")] = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster that runs already.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    checkpoint_rounds: Annotated[int, typer.Option(help="A checkpoint after so many rounds ...")] = 10,
-    checkpoint_seconds: Annotated[float, typer.Option(help="... or so many seconds.")] = 60.0,
+    checkpoint_rounds: Annotated[int, typer.Option(help="A checkpoint after so many rounds.")] = 10,
+    checkpoint_seconds: Annotated[float, typer.Option(help="A checkpoint after so many seconds.")] = 60.0,
     track: Track = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Resume also with other code or another torch than it was begun with.")
@@ -48,8 +54,8 @@ def sweep(
         print(summary if as_json else "\n".join(plan.describe()))
         return
     from airfl import runs, sweeps
-    from airfl.report.console import print_standing
     from airfl.report.progress import SweepProgress
+    from airfl.report.show.study import print_standing
 
     runner = sweeps.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
     trackers = runs.make_trackers(track or [], Path(target))
@@ -74,7 +80,7 @@ def status(
 ) -> None:
     """How far a study has got: what is done, running, failed."""
     from airfl import sweeps
-    from airfl.report.console import print_standing
+    from airfl.report.show.study import print_standing
 
     standing = sweeps.standing_of(folder)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, folder)

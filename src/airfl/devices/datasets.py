@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from airfl.catalogue import no_such
 from airfl.devices import idx
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 from airfl.imports import import_callable, is_import_path
 
 BUILT_IN = ("fashion-mnist", "fashion-mnist-standard", "idx", "digits")
@@ -86,7 +87,7 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         return _digits()
     if is_import_path(name):
         return _from_factory(name)
-    raise InputError(f"unknown data set `{name}`; known: {', '.join(BUILT_IN)}, or package.module:callable")
+    raise InputError(no_such("data set", name, BUILT_IN, ", or package.module:callable"))
 
 
 def _from_images(*arrays: np.ndarray, scale: tuple[float, float] = (0.5, 0.5), num_classes: int | None = 10) -> Dataset:
@@ -118,7 +119,9 @@ def _from_factory(path: str) -> Dataset:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"data-set factory `{path}` failed: {error}; it is called without arguments") from error
+        raise InputError(
+            f"data-set factory `{path}` failed: {about_file(error)}; it is called without arguments"
+        ) from error
     if isinstance(made, Dataset):
         return made
     try:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from airfl.catalogue import no_such
 from airfl.devices.scattering import scattering
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 from airfl.imports import import_callable, is_import_path
 
 FEATURES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"none": lambda inputs: inputs, "scattering": scattering}
@@ -22,7 +23,7 @@ def make_features(name: str, inputs: torch.Tensor) -> torch.Tensor:
     if name in FEATURES:
         return FEATURES[name](inputs)
     if not is_import_path(name):
-        raise InputError(f"unknown features `{name}`; known: {', '.join(FEATURES)}, or package.module:callable")
+        raise InputError(no_such("features", name, FEATURES, ", or package.module:callable"))
     make = import_callable(name, "features")
     try:
         with torch.no_grad():
@@ -31,7 +32,9 @@ def make_features(name: str, inputs: torch.Tensor) -> torch.Tensor:
     except InputError:
         raise
     except Exception as error:  # user code may fail in any way
-        raise InputError(f"features `{name}` failed: {error}; they are called with inputs [N, ...]") from error
+        raise InputError(
+            f"features `{name}` failed: {about_file(error)}; they are called with inputs [N, ...]"
+        ) from error
     finite = bool(made.isfinite().all())
     if made.ndim < 2 or len(made) != len(inputs) or made.numel() == 0 or not finite:
         raise InputError(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from airfl.errors import InputError
+from airfl.errors import InputError, in_words
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -110,7 +110,7 @@ def download(source: Source) -> Path:
                     _fetch(source, f"{mirror.rstrip('/')}/{name}.gz", name, target / f"{name}.gz")
             return target
         except (InputError, OSError, http.client.HTTPException) as error:
-            reasons.append(f"{mirror}: {error}")
+            reasons.append(f"{mirror}: {in_words(error)}")
     raise InputError(
         f"data set `{source.name}` was not found and could not be downloaded ({'; '.join(reasons) or 'no mirror'}); "
         f"put its four IDX files into {target} or name their folder in `learning.data_dir`"
@@ -134,7 +134,7 @@ def _decompressed(path: Path) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"data file {path} cannot be read: {error}") from None
+        raise InputError(f"data file {path} cannot be read: {in_words(error)}") from None
     return _gunzip(data, str(path)) if path.suffix == ".gz" else data
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from airfl.errors import InputError
+from airfl.catalogue import no_such
+from airfl.errors import InputError, about_file
 from airfl.imports import import_callable, is_import_path
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
@@ -115,7 +116,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> Mo
     elif is_import_path(name):
         factory = partial(_from_factory, name, input_shape, num_classes)
     else:
-        raise InputError(f"unknown model `{name}`; known: {', '.join(MODELS)}, or package.module:callable")
+        raise InputError(no_such("model", name, MODELS, ", or package.module:callable"))
     module = factory()
     _check(module, name, input_shape, num_classes)
     named = [(key, value.shape) for key, value in module.named_parameters()]
@@ -132,7 +133,7 @@ def _from_factory(path: str, input_shape: tuple[int, ...], num_classes: int) -> 
     try:
         made: Any = factory(input_shape, num_classes) if len(required) >= 2 else factory()
     except Exception as error:
-        raise InputError(f"model factory `{path}` failed: {error}") from error
+        raise InputError(f"model factory `{path}` failed: {about_file(error)}") from error
     if not isinstance(made, nn.Module):
         raise InputError(f"model factory `{path}` must return a torch.nn.Module; got {type(made).__name__}")
     return made

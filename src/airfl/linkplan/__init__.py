@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from airfl.linkplan.answer import Answer, answer, free_epsilon, noise_of
 from airfl.linkplan.asking import pose
-from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_names, scenario_text
+from airfl.linkplan.quantities import WORDS, Quantities, read_scenario, scenario_text
 from airfl.linkplan.solving import exception, solve
+from airfl.places import scenario_names
 
 __all__ = [
     "WORDS",

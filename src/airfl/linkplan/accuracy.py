@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from airfl.errors import InputError
+from airfl.errors import InputError, in_words
 from airfl.places import experiments_folder
 from airfl.privacy import Neighbours, gaussian_mu, reach, relation_of
 
@@ -215,7 +215,7 @@ def read_measured(path: str | Path) -> list[Measured]:
             if all(_is_finite(row[name]) for name in ("epsilon", "accuracy_mean", "noiseless_accuracy"))
         ]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read measured accuracies from `{path}`: {error!r}") from None
+        raise InputError(f"cannot read measured accuracies from `{path}`: {in_words(error)}") from None
 
 
 def _is_finite(text: str) -> bool:

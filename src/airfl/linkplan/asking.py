@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from airfl.catalogue import nearest
 from airfl.errors import InputError
-from airfl.linkplan.quantities import SAME, WORDS, Quantities, read_scenario, scenario_names, word_of
+from airfl.linkplan.quantities import SAME, WORDS, Quantities, read_scenario, word_of
+from airfl.places import scenario_names
 
 #: What makes a link.
 LINK = ("power_w", "distance_m", "bandwidth_hz")
@@ -30,7 +32,8 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
     """
     options = {name: value for name, value in given.items() if value is not None}
     if solve_for is not None and solve_for not in WORDS:
-        raise InputError(f"cannot solve for `{solve_for}`; known: {', '.join(WORDS)}")
+        near = nearest(solve_for, WORDS)
+        raise InputError(f"cannot solve for `{solve_for}`{near}{' Known' if near else '; known'}: {', '.join(WORDS)}")
     wanted = None if solve_for is None else WORDS[solve_for]
     _refuse_pairs(options, wanted)
     values = {} if scenario is None else read_scenario(scenario)

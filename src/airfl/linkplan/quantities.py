@@ -13,10 +13,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from airfl.catalogue import nearest, no_such
 from airfl.channel.geometry import path_gain
 from airfl.channel.noise import noise_power_w
-from airfl.errors import InputError
+from airfl.errors import InputError, in_words
 from airfl.linkplan.law import LAYOUTS, Layout
+from airfl.places import scenario_names
 from airfl.privacy import Neighbours, PrivacyError, relation_of
 from airfl.toml import parse_toml
 
@@ -178,23 +180,17 @@ def word_of(name: str) -> str:
     return next((word for word, field in WORDS.items() if field == name), name.replace("_", "-"))
 
 
-def scenario_names() -> list[str]:
-    """Scenarios shipped with the package."""
-    folder = resources.files("airfl") / "linkplan" / "scenarios"
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
-
-
 def scenario_text(name: str) -> str:
     """The TOML of a shipped scenario, or of a file."""
     if name in scenario_names():
         return (resources.files("airfl") / "linkplan" / "scenarios" / f"{name}.toml").read_text(encoding="utf-8")
     path = Path(name)
     if path.suffix != ".toml" and not path.is_file():
-        raise InputError(f"no scenario or file named `{name}`; known: {', '.join(scenario_names())}")
+        raise InputError(no_such("scenario or file", name, scenario_names()))
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the scenario `{name}`: {error}") from None
+        raise InputError(f"cannot read the scenario `{name}`: {in_words(error)}") from None
 
 
 def read_scenario(name: str) -> dict[str, Any]:
@@ -203,7 +199,8 @@ def read_scenario(name: str) -> dict[str, Any]:
     known = {item.name for item in fields(Quantities)} | {"active"}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise InputError(f"scenario `{name}`: unknown key `{unknown[0]}`; known: {', '.join(sorted(known))}")
+        near = nearest(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
+        raise InputError(f"scenario `{name}`: unknown key `{unknown[0]}`{near}")
     for one, other in (*SAME, ("clip_factor", "clip_norm")):
         if one in values and other in values:
             raise InputError(f"scenario `{name}`: `{one}` and `{other}` say the same thing; keep one of them")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
+from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, plain_console, power_text
 
 #: Standard error of the table of combiners below which it need not be mentioned.
@@ -30,16 +28,12 @@ def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | N
     """The table of observers, the plan in sentences, and where the figure is."""
     console = plain_console()
     console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
-    table = Table(box=box.SIMPLE)
-    table.add_column("observer", no_wrap=True)
-    table.add_column("")
-    for column in ("free ε", "ε kept"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for observer, words in _OBSERVERS.items():
+    rows = []
+    for observer, who in _OBSERVERS.items():
         known = answer.snr_db is not None or observer != "base-station"
         cells = (answer.epsilon[observer], answer.epsilon_kept[observer])
-        table.add_row(observer, words, *(epsilon_text(value) if known else "?" for value in cells))
-    console.print(table)
+        rows.append((observer, who, *(epsilon_text(value) if known else "?" for value in cells)))
+    print_table([words("observer"), prose(""), *numbers("free ε", "ε kept")], rows)
     for sentence in sentences(answer, check):
         console.print(f"• {sentence}", highlight=False)
     if folder is not None:

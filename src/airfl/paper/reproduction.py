@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from airfl.catalogue import no_such
 from airfl.errors import InputError
 from airfl.paper.claims import Claim, judge
 from airfl.paper.curves import DELTA, comparison, curve_rows, curves_of, paper_curves
@@ -63,12 +64,12 @@ class Wish:
     def __post_init__(self) -> None:
         for name in self.names:
             if name not in (*NAMES, "all"):
-                raise InputError(f"nothing named `{name}` can be reproduced; known: {', '.join(NAMES)}, all")
+                raise InputError(no_such("figure or table", name, (*NAMES, "all")))
         for variant in self.variants:
             if variant not in VARIANTS:
-                raise InputError(f"no variant named `{variant}`; known: {', '.join(VARIANTS)}")
+                raise InputError(no_such("variant", variant, VARIANTS))
         if self.scale not in SCALES:
-            raise InputError(f"no scale named `{self.scale}`; known: {', '.join(SCALES)}")
+            raise InputError(no_such("scale", self.scale, SCALES))
         if self.trials is not None and self.trials < 1:
             raise InputError(f"`trials` must be at least 1; got {self.trials}")
 

@@ -1,6 +1,7 @@
 """Figures, tables and the page that a person reads.
 
-In: results of runs, sweeps and analyses. Out: files and text. May import ``analysis`` and all before it.
+In: results of runs, sweeps and analyses. Out: files and text. May import ``analysis`` and all before it. Its names are
+imported when first used: a command that prints a short table need not load what draws figures.
 """
 
 from __future__ import annotations
@@ -14,23 +15,17 @@ if TYPE_CHECKING:
     from airfl.report.sentences import headline
     from airfl.wording import epsilon_text
 
-#: Where each name lives. They are imported when first used: `airfl epsilon` prints without torch and Matplotlib.
 _HOME = {
-    "airfl.report.figures": ("render_figures",),
-    "airfl.report.page": ("write_report",),
-    "airfl.report.sentences": ("headline",),
-    "airfl.wording": ("epsilon_text",),
+    "render_figures": "airfl.report.figures",
+    "write_report": "airfl.report.page",
+    "headline": "airfl.report.sentences",
+    "epsilon_text": "airfl.wording",
 }
 
 __all__ = ["epsilon_text", "headline", "render_figures", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module `airfl.report` has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+    if name not in _HOME:
+        raise AttributeError(f"module `airfl.report` has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

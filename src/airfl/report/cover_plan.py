@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rich import box
-from rich.table import Table
-
 from airfl.analysis import CoverPlan
 from airfl.linkplan import Quantities
+from airfl.terminal import numbers, print_table, words
 from airfl.wording import epsilon_text, number, plain_console
 
 _ROWS = {"trusted": "trusted", "shielded": "shielded", "own-noise": "own noise only"}
@@ -15,26 +13,27 @@ _KINDS = {"quadrature": "noise in quadrature", "masks": "masks that cancel", "no
 
 def print_cover(found: CoverPlan, q: Quantities) -> None:
     """Three ways to keep the target, and what the cover takes."""
-    console = plain_console()
-    table = Table(box=box.SIMPLE)
-    table.add_column("base station", no_wrap=True)
-    for column in ("noise", "price", "ratio", "cost", "ε models", "ε base station"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, words in _ROWS.items():
+    rows = []
+    for name, title in _ROWS.items():
         row = found.rows[name]
         if row is None:
-            table.add_row(words, *("–" * 6))
+            rows.append((title, *("–" * 6)))
             continue
-        table.add_row(
-            words,
-            number(float(f"{row.noise_std:.3g}")),
-            f"{max(0.0, row.price_db):.1f} dB",
-            number(float(f"{row.noise_to_update:.3g}")),
-            f"{100.0 * row.accuracy_cost:.1f}",
-            *(epsilon_text(row.epsilon[observer]) for observer in ("models", "base-station")),
+        rows.append(
+            (
+                title,
+                number(float(f"{row.noise_std:.3g}")),
+                f"{max(0.0, row.price_db):.1f} dB",
+                number(float(f"{row.noise_to_update:.3g}")),
+                f"{100.0 * row.accuracy_cost:.1f}",
+                *(epsilon_text(row.epsilon[observer]) for observer in ("models", "base-station")),
+            )
         )
+    console = plain_console()
     console.print()
-    console.print(table)
+    print_table(
+        [words("base station"), *numbers("noise", "price", "ratio", "cost", "ε models", "ε base station")], rows
+    )
     for sentence in cover_sentences(found, q):
         console.print(f"• {sentence}", highlight=False)
 

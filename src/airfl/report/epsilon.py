@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from airfl.privacy import MOST_ROUNDS, Finding, Kept
+from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_AGAINST, OBSERVER_SHORT, number, plain_console, rounded_up
 
 _GRANTED = {
@@ -151,27 +149,20 @@ def _nearest(value: float) -> str:
     return number(float(f"{value:.5g}"))
 
 
+def _row(name: str, found: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    epsilon, valid = found["epsilon"], found["valid"]
+    shown = "∞" if epsilon is None else rounded_up(epsilon) if valid else _nearest(epsilon)
+    standing = ("proven" if found["known"] else "not known") if valid else "not a proof"
+    return name, shown if found["known"] else "?", OBSERVER_SHORT[found["observer"]][1], standing
+
+
 def print_epsilon(answer: Answer, *, explain: bool = False, folder: str | None = None) -> None:
     """The answer, then every accountant: those that prove something first."""
     console = plain_console()
     console.print(answer.text, highlight=False)
-    table = Table(box=box.SIMPLE)
-    table.add_column("accountant", no_wrap=True)
-    table.add_column("ε", justify="right", no_wrap=True)
-    table.add_column("against anyone who sees")
-    table.add_column("", no_wrap=True)
     rows = sorted(answer.answers.items(), key=lambda item: not item[1]["valid"])
-    for name, found in rows:
-        epsilon, valid = found["epsilon"], found["valid"]
-        shown = "∞" if epsilon is None else rounded_up(epsilon) if valid else _nearest(epsilon)
-        table.add_row(
-            name,
-            shown if found["known"] else "?",
-            OBSERVER_SHORT[found["observer"]][1],
-            ("proven" if found["known"] else "not known") if valid else "not a proof",
-            style=None if valid else "dim",
-        )
-    console.print(table)
+    columns = [words("accountant"), *numbers("ε"), prose("against anyone who sees"), words("")]
+    print_table(columns, [_row(name, found) for name, found in rows])
     for name, found in rows:
         if found["neighbours"] != answer.neighbours:
             console.print(f"{name} counts {NEIGHBOUR_WORDS[found['neighbours']]}, always.", highlight=False)

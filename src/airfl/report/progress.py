@@ -6,24 +6,27 @@ import math
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
-from airfl.config import Config
-from airfl.rounds import RoundRecord
-from airfl.sweeps import Standing
-from airfl.sweeps.executors import Event
+from airfl.terminal import is_quiet
 from airfl.wording import epsilon_text, plain_console
+
+if TYPE_CHECKING:
+    from airfl.config import Config
+    from airfl.rounds import RoundRecord
+    from airfl.sweeps import Standing
+    from airfl.sweeps.executors import Event
 
 
 class _Shown:
@@ -46,7 +49,7 @@ class RunProgress(_Shown):
 
     def __init__(self, config: Config) -> None:
         self._delta = config.privacy.delta
-        self._bar = Progress(
+        self._bar = _progress(
             TextColumn("{task.description:<12}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -54,7 +57,6 @@ class RunProgress(_Shown):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            console=plain_console(sys.stderr),
             speed_estimate_period=600.0,
         )
         self._opening = self._bar.add_task("opening", total=None, state="data and channels …")
@@ -78,9 +80,9 @@ class RunProgress(_Shown):
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
-        accuracy = float(np.mean([record.accuracy for record in records]))
-        tested = f"acc {accuracy:.3f}" if np.isfinite(accuracy) else "acc  –   "
-        loss = float(np.mean([record.train_loss for record in records]))
+        accuracy = _mean([record.accuracy for record in records])
+        tested = f"acc {accuracy:.3f}" if math.isfinite(accuracy) else "acc  –   "
+        loss = _mean([record.train_loss for record in records])
         largest = max(record.epsilon for record in records)
         if not math.isnan(largest):  # not every round is accounted for
             self._spent[scheme] = epsilon_text(largest)
@@ -93,13 +95,12 @@ class DemoProgress(_Shown):
     """One line per run on standard error."""
 
     def __init__(self) -> None:
-        self._bar = Progress(
+        self._bar = _progress(
             TextColumn("{task.description:<26}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
-            console=plain_console(sys.stderr),
         )
 
     def of(self, title: str, config: Config) -> DemoLine:
@@ -122,8 +123,8 @@ class DemoLine:
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
-        accuracy = float(np.mean([record.accuracy for record in records]))
-        if np.isfinite(accuracy):
+        accuracy = _mean([record.accuracy for record in records])
+        if math.isfinite(accuracy):
             self._bar.update(self._task, state=f"acc {accuracy:.3f}")
         self._bar.advance(self._task)
 
@@ -144,7 +145,7 @@ class SweepProgress(_Shown):
     """On standard error: cells that are over with the time left, and below them a line per batch at work."""
 
     def __init__(self, title: str = "cells") -> None:
-        self._bar = Progress(
+        self._bar = _progress(
             TextColumn("{task.description:<12}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -152,7 +153,6 @@ class SweepProgress(_Shown):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            console=plain_console(sys.stderr),
             speed_estimate_period=3600.0,
         )
         self._all = self._bar.add_task(title, total=None, state="")
@@ -185,11 +185,19 @@ class DesignProgress(_Shown):
 
 
 def _bar() -> Progress:
-    return Progress(
+    return _progress(
         TextColumn("{task.description:<14}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=plain_console(sys.stderr),
         transient=True,
     )
+
+
+def _progress(*columns: ProgressColumn, **options: Any) -> Progress:
+    """Bars on standard error, or none at all where nobody wants to see any."""
+    return Progress(*columns, console=plain_console(sys.stderr), disable=is_quiet(), **options)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

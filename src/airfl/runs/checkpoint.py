@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
+from airfl.errors import in_words
 from airfl.privacy import Ledger, PrivacyError
 from airfl.rounds import RoundRecord, State
 from airfl.runs.manifest import TEMPORARY
@@ -69,7 +70,7 @@ def restore(folder: Path, simulations: Mapping[str, Simulation]) -> dict[str, Lo
         try:
             return _read(path, simulations)
         except (CheckpointError, PrivacyError, OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("checkpoint `%s` is damaged (%s); using the one before it", path, error)
+            log.warning("checkpoint `%s` is damaged (%s); using the one before it", path, in_words(error))
     return {key: Log([simulation]) for key, simulation in simulations.items()}
 
 

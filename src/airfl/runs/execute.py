@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from airfl.catalogue import no_such
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
@@ -48,7 +49,7 @@ def pick_device(wanted: str) -> torch.device:
     try:
         return torch.device(wanted)
     except RuntimeError:
-        raise InputError(f"no device named `{wanted}`; known: auto, cpu, cuda") from None
+        raise InputError(no_such("device", wanted, ("auto", "cpu", "cuda"))) from None
 
 
 def run(

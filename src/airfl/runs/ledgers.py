@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file, in_words
 from airfl.privacy import Ledger, PrivacyError
 from airfl.runs.manifest import DATA, MANIFEST, check_contents, is_run, is_sealed, read_manifest
 
@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     try:
         return {name: (folder / name).read_bytes() for name in DATA if (folder / name).is_file()}
     except OSError as error:
-        raise InputError(f"`{folder}` is not a finished run: {error}") from None
+        raise InputError(f"`{folder}` is not a finished run: {about_file(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read_ledgers(path: str | Path) -> LedgerFile:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
+        raise InputError(f"ledger `{path}` cannot be read: {in_words(error)}") from None
     ledgers = parse_ledgers(data, file)
     if file.name == "ledger.json" and (manifest := read_manifest(file.parent)) is not None:
         check_contents(file.parent, manifest, [file.name])
@@ -79,7 +79,7 @@ def parse_ledgers(text: bytes, path: Path) -> LedgerFile:
     try:
         data: Any = json.loads(text.decode())  # infinities are refused event by event
     except (ValueError, RecursionError) as error:
-        raise InputError(f"ledger `{path}` cannot be read: {error}") from None
+        raise InputError(f"ledger `{path}` cannot be read: {in_words(error)}") from None
     kind = data.get("format") if isinstance(data, dict) else None
     if kind not in (LEDGER_FORMAT, OLD_LEDGER_FORMAT):
         raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 
 LOCK = ".airfl.lock"
 
@@ -26,7 +26,7 @@ def locked(out: str | Path) -> Iterator[None]:
         raise _busy(out) from None
     except OSError as error:
         _remove_empty(made)
-        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+        raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 from airfl.runs.signals import deferred
 from airfl.version import __version__
 
@@ -93,7 +93,7 @@ def check_contents(folder: Path, manifest: Manifest, names: Iterable[str]) -> di
         try:
             found[name] = (folder / name).read_bytes()
         except OSError as error:
-            raise InputError(f"`{folder}` is not a finished run: {error}") from None
+            raise InputError(f"`{folder}` is not a finished run: {about_file(error)}") from None
         if hashlib.sha256(found[name]).hexdigest() != manifest.files[name]:
             raise InputError(
                 f"`{folder}` is not a finished run: `{name}` is not what was written (its SHA-256 differs from the "

@@ -19,7 +19,7 @@ from safetensors.torch import load as load_models
 from safetensors.torch import save as save_models
 
 from airfl.config import from_toml
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 from airfl.privacy import PrivacyError
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.ledgers import LEDGER_FORMAT, contents, parse_ledgers
@@ -53,7 +53,7 @@ def prepare_folder(out: str | Path, force: bool = False) -> Path:
         for path in made:  # leave nothing behind until there is something to keep
             path.rmdir()
     except OSError as error:
-        raise InputError(f"the output folder `{out}` is not writable: {error}") from None
+        raise InputError(f"the output folder `{out}` is not writable: {about_file(error)}") from None
     return folder
 
 
@@ -128,7 +128,7 @@ def load(out: str | Path) -> Result:
     except KeyError as error:
         raise InputError(f"`{out}` is not a finished run: it lacks {error}") from None
     except DAMAGE as error:
-        raise InputError(f"`{out}` is not a finished run: {error}") from None
+        raise InputError(f"`{out}` is not a finished run: {about_file(error)}") from None
 
 
 def write_text(path: Path, text: str) -> None:

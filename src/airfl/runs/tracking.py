@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from airfl.catalogue import no_such
 from airfl.errors import InputError
 from airfl.rounds import RoundRecord
 from airfl.runs.execute import Progress
@@ -133,7 +134,7 @@ def make_trackers(names: Sequence[str], folder: Path) -> list[Tracker]:
     }
     for name in names:
         if name not in makers:
-            raise InputError(f"no tracker named `{name}`; known: {', '.join(makers)}")
+            raise InputError(no_such("tracker", name, makers))
     return [makers[name]() for name in dict.fromkeys(names)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from airfl.config import Config, from_toml
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 from airfl.imports import beside, look_beside
 from airfl.parallel import torch_threads
 from airfl.rounds import State
@@ -154,7 +154,7 @@ class Keeper:
             save_checkpoint(self.path, sum((log.current or log.states[-1]).round for log in logs.values()), logs)
             self.has_checkpoints = True
         except OSError as error:
-            logging.getLogger("airfl").warning("no checkpoint of the run in `%s`: %s", self._folder, error)
+            logging.getLogger("airfl").warning("no checkpoint of the run in `%s`: %s", self._folder, about_file(error))
         self._saved_at = time.monotonic()
         self._wait = max(self._every, SHARE * (self._saved_at - begin))
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airfl.devices import open_task, samples_of
+from airfl.errors import about_file, in_words
 from airfl.privacy import Ledger
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
@@ -244,7 +245,7 @@ def _try_checkpoint(folder: Path, step: int, logs: dict[str, Log]) -> None:
     try:
         save_checkpoint(folder, step, logs)
     except OSError as error:
-        logging.getLogger("airfl").warning("no checkpoint at round %d of %s: %s", step, folder.name, error)
+        logging.getLogger("airfl").warning("no checkpoint at round %d of %s: %s", step, folder.name, about_file(error))
 
 
 def _is_sound(receipt: dict[str, Any]) -> bool:
@@ -267,7 +268,7 @@ def _problem(path: Path, sha256: str) -> str:
     except FileNotFoundError:
         return f"`parts/{path.name}` is missing"
     except OSError as error:
-        return f"`parts/{path.name}` cannot be read ({error.strerror})"
+        return f"`parts/{path.name}` cannot be read ({in_words(error)})"
 
 
 def _digest(path: Path) -> str:

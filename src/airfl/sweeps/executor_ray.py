@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airfl.errors import InputError
+from airfl.errors import InputError, failure, in_words
 from airfl.imports import beside, look_beside
 from airfl.runs.store import write_bytes
 from airfl.study import Batch, Plan
@@ -56,7 +56,7 @@ class RayCluster:
         try:
             socket.create_connection((host.rpartition("/")[2], int(port)), timeout=5.0).close()
         except OSError as error:
-            raise InputError(f"no Ray cluster answers at `{self.address}`: {error}") from None
+            raise InputError(f"no Ray cluster answers at `{self.address}`: {in_words(error)}") from None
 
     def _connect(self, stack: contextlib.ExitStack) -> Any:
         """Ray, connected; a cluster that is started here is stopped with the stack, and its files go with it."""
@@ -115,7 +115,7 @@ class RayCluster:
             for path, data in zip(_files(folder, batch), files, strict=True):
                 write_bytes(path, data)
         except Exception as error:  # one batch must not take the others along
-            return Event(batch.name, "failed", message=f"{type(error).__name__}: {error}")
+            return Event(batch.name, "failed", message=failure(error))
         return Event(batch.name, "done")
 
 

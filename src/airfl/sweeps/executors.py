@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from airfl.errors import InputError
+from airfl.catalogue import no_such
+from airfl.errors import InputError, failure
 from airfl.parallel import torch_threads
 from airfl.runs.execute import pick_device
 from airfl.study import Batch, Plan
@@ -103,7 +104,7 @@ def work(
     except Stopped:
         say(Event(batch.name, "stopped"))
     except Exception as error:  # one batch must not take the others along
-        say(Event(batch.name, "failed", message=f"{type(error).__name__}: {error}"))
+        say(Event(batch.name, "failed", message=failure(error)))
     else:
         say(Event(batch.name, "done"))
 
@@ -197,7 +198,7 @@ def make_executor(
         cluster.check()
         return cluster
     if kind != "local":
-        raise InputError(f"no executor named `{kind}`; known: local, ray")
+        raise InputError(no_such("executor", kind, ("local", "ray")))
     if address is not None:
         raise InputError("--address goes with --executor ray")
     pick_device(device)  # refused before anything is written

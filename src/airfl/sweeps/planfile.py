@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.config import from_mapping
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file, in_words
 from airfl.runs.lock import LOCK
 from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import write_text
@@ -56,7 +56,7 @@ def open_folder(
         content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": code_of(plan.imports), "text": _digest(text)}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
-        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+        raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
     return plan, folder
 
 
@@ -109,7 +109,7 @@ def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway
             if not _holds(out / name, content):
                 write_text(out / name, content)
     except OSError as error:
-        raise InputError(f"the folder `{out}` is not writable: {error}") from None
+        raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
     return plan if before in (None, now) else dataclasses.replace(plan, begun_with=before)
 
 
@@ -130,10 +130,10 @@ def _read(file: Path) -> dict[str, Any]:
         stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(stored, dict):
             raise ValueError("it is no JSON object")
-    except FileNotFoundError as error:
-        raise InputError(f"`{file.parent}` holds no study: {error}") from None
+    except FileNotFoundError:
+        raise InputError(f"`{file.parent}` holds no study: it has no {file.name}; name the folder of one") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"`{file.parent}` holds no study: plan.json cannot be read: {error}") from None
+        raise InputError(f"`{file.parent}` holds no study: plan.json cannot be read: {in_words(error)}") from None
     if stored.get("format") != PLAN_FORMAT:
         raise InputError(
             f"`{file}` is not a plan of this version; expected format `{PLAN_FORMAT}`: begin the study in a new folder"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from airfl.errors import about_file
 from airfl.runs.store import write_text
 from airfl.runs.tracking import Cell, Tracker
 from airfl.study import Batch, Plan
@@ -28,7 +29,7 @@ def track(plan: Plan, batch: Batch, folder: Folder, trackers: Sequence[Tracker])
         note.parent.mkdir(exist_ok=True)
         write_text(note, json.dumps([*heard, *(tracker.name for tracker in missing)]))
     except Exception as error:  # a tracker that cannot write must not cost a study
-        logging.getLogger("airfl").warning("trackers did not hear of %s: %s", batch.name, error)
+        logging.getLogger("airfl").warning("trackers did not hear of %s: %s", batch.name, about_file(error))
 
 
 def _heard(note: Path) -> list[str]:

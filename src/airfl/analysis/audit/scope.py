@@ -9,7 +9,7 @@ import numpy as np
 
 from airfl.analysis.audit.mechanism import Mechanism
 from airfl.analysis.audit.worlds import one_draw
-from airfl.catalogue import is_import_path, nearest
+from airfl.catalogue import is_import_path, no_such
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.privacy import OBSERVERS, SEEING, Ledger, Observer, Sampling
@@ -27,7 +27,7 @@ PRESENCE_DRAWS = 1000
 def check_scheme(scheme: str) -> None:
     """Refuse a scheme that does not exist."""
     if scheme not in SCHEMES and not is_import_path(scheme):
-        raise InputError(f"no scheme named `{scheme}`{nearest(scheme, list(SCHEMES))}; known: {', '.join(SCHEMES)}")
+        raise InputError(no_such("scheme", scheme, SCHEMES))
 
 
 def check_observer(config: Config, scheme: Scheme, observer: Observer | None) -> None:
@@ -35,7 +35,7 @@ def check_observer(config: Config, scheme: Scheme, observer: Observer | None) ->
     if observer is None:
         return
     if observer not in OBSERVERS:
-        raise InputError(f"no observer named `{observer}`{nearest(observer, OBSERVERS)}; known: {', '.join(OBSERVERS)}")
+        raise InputError(no_such("observer", observer, OBSERVERS))
     if observer in SEEING and not scheme.policy.over_air:
         raise InputError(
             f"scheme `{scheme.name}` has an ideal channel, and so no signals that `{observer}` could hear; audited are "

@@ -10,7 +10,7 @@ import numpy as np
 
 from airfl.channel.laws.law import Law, Placed
 from airfl.config import Config
-from airfl.errors import InputError
+from airfl.errors import InputError, about_file
 from airfl.randomness import stream
 
 #: (generator, devices, antennas) -> coefficients [devices, antennas] of unit mean power.
@@ -35,8 +35,8 @@ class FromFunction(Placed):
             raise
         except Exception as error:
             raise InputError(
-                f"fading law `{self.name}` failed: {error}; it is called with a generator, the number of devices and "
-                "the number of antennas"
+                f"fading law `{self.name}` failed: {about_file(error)}; it is called with a generator, the number "
+                "of devices and the number of antennas"
             ) from error
         if drawn.shape != shape or not np.isfinite(drawn).all():
             raise InputError(

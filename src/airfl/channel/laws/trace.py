@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from airfl.channel.laws.law import Law
-from airfl.errors import InputError
+from airfl.errors import InputError, in_words
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_trace(path: str, trials: int, rounds: int, num_devices: int, num_antenn
     except KeyError:
         raise InputError(f"channel trace `{path}` has no array named `channels`") from None
     except (OSError, EOFError, TypeError, AttributeError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"channel trace `{path}` cannot be read: {error}") from None
+        raise InputError(f"channel trace `{path}` cannot be read: {in_words(error)}") from None
     if channels.ndim == 3:
         channels = channels[None]
     wanted = (trials if channels.ndim == 4 and channels.shape[0] > 1 else 1, rounds, num_devices, num_antennas)
