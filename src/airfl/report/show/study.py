@@ -39,7 +39,7 @@ def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]], counts: Mapping[s
     exact = ["?" if book is None else epsilon_text(book["model"]["gaussian"]) for book in books]
     news = any(text not in ("?", epsilon_text(row["epsilon_max"])) for row, text in zip(rows, exact, strict=True))
     shown = [[*_study_row(row, axes), *((text,) if news else ())] for row, text in zip(rows, exact, strict=True)]
-    found = numbers("trials", "accuracy", "95 % interval", "ε", *(("ε exact",) if news else ()))
+    found = numbers("trials", "accuracy, %", "95 % interval", "ε", *(("ε exact",) if news else ()))
     print_table([*numbers(*axes), words("scheme"), *found], shown, plan.study.name, justify="center")
     from airfl.report.trust import study_trust  # knows schemes and channels; `airfl sweep --dry-run` needs none of it
 
@@ -56,7 +56,7 @@ def _study_row(row: Mapping[str, Any], axes: Sequence[str]) -> list[str]:
         *(str(row[axis]) for axis in axes),
         row["scheme"],
         str(row["trials"]) + (f" ({row['failed']} failed)" if row["failed"] else ""),
-        percent(mean, row["accuracy_std"], row["trials"]),
-        "–" if mean is None else f"{100 * low:.1f} to {100 * high:.1f} %",
+        percent(mean, row["accuracy_std"], row["trials"]).removesuffix(" %"),
+        "–" if mean is None else f"{100 * low:.1f}–{100 * high:.1f}",
         epsilon_text(row["epsilon_max"]),
     ]
