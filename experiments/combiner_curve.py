@@ -2,7 +2,7 @@
 
     python -m experiments.combiner_curve --out experiments/results [--instances 8]
 
-Writes combiner_curve.csv, .json, .png and .pdf; about two minutes on two cores. 16 antennas, unit Rayleigh channels.
+Writes combiner_curve.csv, .json, .png, .pdf and .svg; two minutes on two cores. 16 antennas, unit Rayleigh channels.
 Every instance is one drop of 100,000 devices of which the first K are served, so along a curve devices only come in: a
 step in it is the search's own doing.
 """

@@ -2,7 +2,7 @@
 
     python -m experiments.convergence
 
-Writes convergence.png, .pdf, .csv and .json to experiments/results, in about half a minute on one core.
+Writes convergence.png, .pdf, .svg, .csv and .json to experiments/results, in about half a minute on one core.
 Softmax regression on scikit-learn's digits, because there the bound's assumptions hold and its constants are known:
 with x̃ = (x, 1), every sample's loss is smooth with L = max‖x̃‖²/2 and Lipschitz with G = √2·max‖x̃‖, and f* ≥ 0. For the
 paper's CNN nobody knows an L. η is chosen so that ηQL < 1, which the proposition asks for.

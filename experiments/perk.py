@@ -7,7 +7,7 @@ Every cell (model, devices, ε) gets the same tuning budget: each candidate belo
 of the training part; the test part is not touched). The best candidate of a cell is then run on the standard split.
 Tuning is not private: it looks at the data without paying for it, here and in all work that we compare with.
 
-Writes perk.csv, perk.json (candidates, their validation accuracies, choices, provenance), perk.png and perk.pdf.
+Writes perk.csv, perk.json (candidates, their validation accuracies, choices, provenance), perk.png, .pdf and .svg.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ own power and at less, without a budget (`airfl-mimo`) and with ε = 1 (`airfl-d
   The choice of the share takes data for independent of positions; here it is not.
 
 Power in `cell` and `sorted` is such that, with everyone transmitting, there is as much noise as in `sky`.
-Writes selection.csv, selection.json, selection.png and selection.pdf.
+Writes selection.csv, selection.json, selection.png, .pdf and .svg.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def kind(row: Row) -> str:
 
 
 def draw_selection(rows: Sequence[Row], folder: Path) -> None:
-    """selection.png and selection.pdf, of the first part of the study."""
+    """selection.png, .pdf and .svg, of the first part of the study."""
     first = [row for row in rows if row["part"] == rows[0]["part"]]
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9.6, 6.2), layout="constrained")

@@ -29,7 +29,7 @@ def read(name: str) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
-def draw_curves(rows: Sequence[dict[str, Any]]) -> None:
+def draw_curves(rows: Sequence[dict[str, Any]], folder: Path = RESULTS) -> None:
     """shield.png: accuracy against ε for a trusted and for a shielded base station, and what spoils it."""
     curves = [row for row in rows if row["part"] == "curves"]
     with mpl.rc_context(RC):
@@ -61,7 +61,7 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         handles, labels = axes.get_legend_handles_labels()
         grid[1].legend(handles, labels, fontsize=7.5, loc="lower right")
-        write_figure(figure, RESULTS, "shield")
+        write_figure(figure, folder, "shield")
 
 
 def _line(
@@ -82,7 +82,7 @@ def _name(axes: Axes, rows: Sequence[dict[str, Any]], text: str, colour: str) ->
     axes.annotate(text, place, (6, -8), textcoords="offset points", fontsize=8, color=colour, va="center")
 
 
-def draw_cover(rows: Sequence[dict[str, Any]]) -> None:
+def draw_cover(rows: Sequence[dict[str, Any]], folder: Path = RESULTS) -> None:
     """shield_cover.png: what cover leaves of a device at the antennas."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9.6, 3.4), layout="constrained")
@@ -109,7 +109,7 @@ def draw_cover(rows: Sequence[dict[str, Any]]) -> None:
             axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value in (2, 5) else ""))
         grid[0].set_ylabel("μ of the base station over μ of the models")
         grid[1].legend(fontsize=7.5)
-        write_figure(figure, RESULTS, "shield_cover")
+        write_figure(figure, folder, "shield_cover")
 
 
 if __name__ == "__main__":

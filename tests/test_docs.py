@@ -82,7 +82,9 @@ def test_every_image_in_the_sources_exists():
 
 def test_every_figure_is_in_the_gallery():
     named = set(re.findall(r"\(images/([\w.-]+)\)", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")))
-    assert named == {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\(docs/images/([\w.-]+)\)", readme))
+    assert named | shown == {path.name for path in (ROOT / "docs" / "images").iterdir()}
 
 
 def test_formulas_became_mathml(site: Path):
@@ -97,12 +99,59 @@ def test_formulas_became_mathml(site: Path):
         assert html[stem].count("<math") == html[stem].count("</math>") > 0, stem
 
 
+def test_pages_show_no_raster_where_there_is_an_svg(site: Path):
+    """A picture of pixels has one ground and cannot follow the switch between light and dark."""
+    drawn = {path.stem for path in (ROOT / "docs" / "images").glob("*.svg")}
+    assert len(drawn) > 15
+    for page in PAGES:
+        named = re.findall(r"\(images/([\w-]+)\.(?:png|jpe?g|gif|webp)\)", page.read_text(encoding="utf-8"))
+        assert not drawn & set(named), page
+    for page in site.rglob("*.html"):
+        fetched = [Path(urlsplit(address).path) for tag, address in references(page) if tag == "img"]
+        assert not [path for path in fetched if path.suffix != ".svg" and path.stem in drawn], page
+
+
 def test_drawings_are_in_the_page(site: Path):
-    """Inline, so that they follow the switch between light and dark."""
-    for stem, count in (("system", 1), ("privacy", 1), ("trust", 1), ("gallery", 3)):
-        text = (site / stem / "index.html").read_text(encoding="utf-8")
-        assert text.count('<svg class="drawing"') == count, stem
-        assert not re.search(r'<img[^>]*images/[^"]*\.svg', text), stem
+    """Inline, so that they follow the switch between light and dark; each says what it shows."""
+    for page in PAGES:
+        count = len(re.findall(r"!\[[^\]]+\]\(images/[\w-]+\.svg\)", page.read_text(encoding="utf-8")))
+        html = site / ("index.html" if page.stem == "index" else f"{page.stem}/index.html")
+        text = html.read_text(encoding="utf-8")
+        assert len(re.findall(r'<svg class="drawing" role="img" aria-label="[^"]+"', text)) == count, page
+        assert not re.search(r'<img[^>]*images/[^"]*\.svg', text), page
+
+
+def test_ids_of_drawings_do_not_clash(site: Path):
+    """All of them are in the gallery: an id there belongs to one, and whatever is referred to is there."""
+    text = (site / "gallery" / "index.html").read_text(encoding="utf-8")
+    svgs = re.findall(r'<svg class="drawing".*?</svg>', text, re.DOTALL)
+    ids = [found for svg in svgs for found in re.findall(r'\bid="([^"]+)"', svg)]
+    assert len(ids) == len(set(ids)) > 100
+    for svg in svgs:
+        own = set(re.findall(r'\bid="([^"]+)"', svg))
+        assert {*re.findall(r"url\(#([^)]+)\)", svg), *re.findall(r'href="#([^"]+)"', svg)} <= own
+
+
+def test_figures_take_their_colours_from_the_page():
+    """Ink, ground and lines are variables, those of lines with a value for light and one for dark that can be seen."""
+    from experiments.pictures import DARK, LIGHT
+
+    from airfl.report.html import LEAST_CONTRAST, contrast
+
+    for path in sorted((ROOT / "docs" / "images").glob("*.svg")):
+        text = path.read_text(encoding="utf-8")
+        if "--least" not in text:
+            continue  # drawn by hand
+        style = text[: text.index("</style>")]
+        assert {"var(--airfl-ink,", "var(--airfl-ground,"} <= set(re.findall(r"var\(--airfl-\w+,", text)), path
+        for scheme, ground in (("default", LIGHT), ("slate", DARK)):
+            rule = re.search(rf'"{scheme}"\]{{([^}}]*)}}', style)
+            assert rule is not None, path
+            values = dict(re.findall(r"--(c-[0-9a-f]{6}):(#[0-9a-f]{6})", rule[1]))
+            assert set(values) == set(re.findall(r"var\(--(c-[0-9a-f]{6})", text)), (path, scheme)
+            assert all(contrast(value, ground) >= LEAST_CONTRAST for value in values.values()), (path, scheme)
+        assert "<metadata" not in text, path
+        assert len(text) < 200_000, path
 
 
 def test_the_reference_has_every_public_name(site: Path):

@@ -1,6 +1,7 @@
-"""SVG drawings are put into the page itself, so that they take the colours of the theme, light or dark.
+"""SVG drawings and figures are put into the page itself, so that they take the colours of the theme, light or dark.
 
-A page names one as any other image, ``![what it shows](images/round.svg)``, and GitHub shows it as such.
+A page names one as any other image, ``![what it shows](images/round.svg)``, and GitHub shows it as such. One that would
+be too small to read on a narrow screen scrolls.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def on_page_content(content: str, config: Any, **_: Any) -> str:
     def drawing(match: re.Match[str]) -> str:
         svg = Path(config.docs_dir, match["source"]).read_text(encoding="utf-8")
         label = html.escape(html.unescape(match["alt"]), quote=True)
-        return svg.replace("<svg ", f'<svg class="drawing" role="img" aria-label="{label}" ', 1)
+        svg = svg.replace("<svg ", f'<svg class="drawing" role="img" aria-label="{label}" ', 1)
+        return f'<span class="scroll">{svg}</span>'
 
     return IMAGE.sub(drawing, content)

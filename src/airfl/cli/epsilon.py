@@ -125,7 +125,7 @@ def _unknown(missing: Sequence[str], target: float | None) -> Unknown | None:
 
 
 def _draw(question: WhatIf, diameters: Sequence[float], delta: float, relation: Neighbours, out: str) -> None:
-    """ε against T, as privacy.png and privacy.pdf."""
+    """ε against T, as privacy.png, .pdf and .svg."""
     from airfl import analysis, runs
     from airfl.report.figures import draw_privacy_curves
     from airfl.report.progress import Steps

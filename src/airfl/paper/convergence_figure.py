@@ -41,7 +41,7 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
 
 def draw_convergence(traces: Sequence[GradientTrace], folder: Path, name: str = "convergence") -> None:
-    """One panel per trace on a common logarithmic axis, as NAME.png and NAME.pdf."""
+    """One panel per trace on a common logarithmic axis, as NAME.png, .pdf and .svg."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(max(6.2, 3.3 * len(traces)), 4.3))
         FigureCanvasAgg(figure)

@@ -20,6 +20,8 @@ from airfl.wording import epsilon_text, percent, power_text
 #: Devices and the images of each: always the same 60,000 in all.
 DEVICES = {50: 1200, 500: 120, 6000: 10}
 EPSILONS = (0.5, 1.0, 4.0)
+#: Of its picture.
+TITLE = "The same images, the same ε, more devices"
 #: Of the preset `shielded`: a link with the power to hide. The rest of the fleet's configuration stays.
 SMALL_CELL = ("cell_radius_m", "min_distance_m", "power_w")
 FEW_SCHEMES = ("fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp")
@@ -103,7 +105,7 @@ def run_demo(
                 rows.append(_row(devices, epsilon, found, "airfl-dp"))
     rows.append(_row(middle, math.inf, result(middle, {"scheme.names": ["fedavg-clip"]}), "fedavg-clip"))
     rows.sort(key=lambda row: (row["devices"], row["epsilon"]))
-    files = accuracy_against_epsilon(rows, "The same images, the same ε, more devices")
+    files = accuracy_against_epsilon(rows, TITLE)
     pictures = {name: files[Path(name).suffix[1:]] for name in PERK}
     story = _story(rows, few, shielded)
     many = write_run(many, folder, {**pictures, STORY: json.dumps(asdict(story)).encode()})

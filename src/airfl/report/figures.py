@@ -99,7 +99,7 @@ def render_figures(result: Result) -> dict[str, bytes]:
 
 
 def draw_design(study: CombinerStudy, folder: Path) -> None:
-    """‖w‖² of every method over the proven bound, one box per method, as combiners.png and combiners.pdf."""
+    """‖w‖² of every method over the proven bound, one box per method, as combiners.png, .pdf and .svg."""
     folder.mkdir(parents=True, exist_ok=True)
     ranked = sorted(study.methods.items(), key=lambda item: item[1].norm2_median)
     with mpl.rc_context(RC):
@@ -117,7 +117,7 @@ def draw_design(study: CombinerStudy, folder: Path) -> None:
 
 
 def draw_audit(audit: Audit, folder: Path) -> None:
-    """The two worlds as histograms, as audit.png and audit.pdf."""
+    """The two worlds as histograms, as audit.png, .pdf and .svg."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(6.2, 3.2))
         FigureCanvasAgg(figure)
@@ -190,9 +190,9 @@ def _curve_label(curve: Curve) -> str:
 
 
 def write_figure(figure: Figure, folder: Path, name: str) -> None:
-    """Write NAME.png and NAME.pdf."""
+    """Write NAME.png, NAME.pdf and NAME.svg."""
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, data in rendered(figure).items():
+    for kind, data in rendered(figure, ("png", "pdf", "svg")).items():
         write_bytes(folder / f"{name}.{kind}", data)
 
 

@@ -18,6 +18,8 @@ from airfl.report.figures import RC, rendered, write_figure
 from airfl.wording import epsilon_text
 
 Row = Mapping[str, Any]
+#: Begins the id of what lies on a coloured field, in SVG: a page in the dark leaves its colours alone.
+OWN_COLOURS = "own-colours"
 
 #: From few devices to many: colour, dashes and marker.
 LINES: tuple[dict[str, Any], ...] = (
@@ -62,7 +64,7 @@ def _map(axes: Axes, rows: Sequence[Row], devices: Sequence[int]) -> Any:
     for (i, j), value in np.ndenumerate(table):
         if np.isfinite(value):
             color = "#000000" if value > 0.55 else "#ffffff"
-            axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", fontsize=7.5, color=color)
+            axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", fontsize=7.5, color=color, gid=OWN_COLOURS)
     axes.set_xticks(range(len(epsilons)), [epsilon_text(e) for e in epsilons])
     axes.set_yticks(range(len(devices)), [f"{n:,}" for n in devices])
     axes.set_xlabel("ε (δ = 1e-5, one device's contribution set to zero)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -32,7 +33,7 @@ def thresholds_db(q: Quantities, epsilon: float, devices: np.ndarray) -> np.ndar
 
 
 def draw_plan(answer: Answer, title: str, folder: Path) -> None:
-    """plan.png and plan.pdf: the scenario's point among lines of equal ε; below the thick one DP is a perk."""
+    """plan.png, .pdf and .svg: the scenario's point among lines of equal ε; below the thick one DP is a perk."""
     q = answer.quantities
     if answer.snr_db is None or q.devices is None or q.epsilon is None:
         raise InputError("the phase diagram needs a link; leave out --noise-var, or --out")
@@ -48,7 +49,9 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
         tops = [target, *(curve for _, curve in curves)]
         bottom = min(float(min(c.min() for c in tops)), answer.snr_db) - 6.0
         top = max(float(max(c.max() for c in tops)), answer.snr_db) + 6.0
-        axes.fill_between(devices, bottom, target, color="#0072B2", alpha=0.12, hatch="..", linewidth=0)
+        axes.fill_between(devices, bottom, target, color="#0072B2", alpha=0.12, linewidth=0)
+        dots: dict[str, Any] = {"facecolor": "none", "edgecolor": "#0072B2", "hatch": "..", "linewidth": 0}
+        axes.fill_between(devices, bottom, target, alpha=0.3, **dots)
         below = f"ε = {epsilon_text(q.epsilon)}; below it DP is a perk"
         axes.plot(devices, target, color="#000000", linewidth=2.6, label=below)
         for index, (_, curve) in enumerate(curves):
