@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -58,6 +61,17 @@ def small(tiny) -> airfl.Config:
 @pytest.fixture
 def result(tiny):
     return airfl.run(tiny.replace({"system.rounds": 3, "scheme.names": ["fedavg", "airfl-dp"]}))
+
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs/python.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_the_page_says_what_runs(number, capsys):
+    exec(compile(BLOCKS[number], f"docs/python.md, block {number}", "exec"), {"__name__": "page"})
+    out = capsys.readouterr().out
+    assert "interrupted" in out or "class Log" not in BLOCKS[number]
+    plt.close("all")
 
 
 # Objects
@@ -306,7 +320,7 @@ def test_a_result_draws_any_column(result):
     assert other.get_ylabel() == "test loss"
     with pytest.raises(airfl.InputError, match="no column `accurcy` to draw; known: accuracy, loss"):
         result.plot("accurcy")
-    mpl.pyplot.close("all")
+    plt.close("all")
 
 
 def test_a_configuration_shows_what_differs():
@@ -344,7 +358,7 @@ def test_a_study_of_a_configuration_and_axes(small, tmp_path):
     assert airfl.sweep(again, tmp_path / "o", resume=True) == rows  # its base lies beside it
     with pytest.raises(airfl.InputError, match="another study or version"):
         airfl.sweep(base.replace({"system.seed": 9}), tmp_path / "o", axes=axes, trials=3, resume=True)
-    mpl.pyplot.close("all")
+    plt.close("all")
 
 
 def test_a_study_as_plain_data_may_hold_objects(small):
@@ -367,7 +381,7 @@ def test_a_figure_of_rows_says_what_it_cannot_draw():
         rows.plot("b")
     with pytest.raises(airfl.InputError, match="several rows have the same `scheme`"):
         rows.plot("scheme", by="trials")
-    mpl.pyplot.close("all")
+    plt.close("all")
 
 
 # Bars and plans

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import matplotlib as mpl
@@ -36,7 +38,7 @@ def draw_rounds(schemes: Mapping[str, SchemeResult], y: str, ax: Axes | None = N
     known = [name for name, kind in record_schema() if str(kind) == "double"]
     if y not in known:
         raise InputError(f"no column `{y}` to draw; known: {', '.join(known)}")
-    with mpl.rc_context(RC):
+    with _house_style():
         axes = _axes(ax)
         for name, scheme in schemes.items():
             values, rounds = scheme.column(y), scheme.column("round")
@@ -66,7 +68,7 @@ def draw_rows(
     lines: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         lines.setdefault(None if by is None else row[by], []).append(row)
-    with mpl.rc_context(RC):
+    with _house_style():
         axes = _axes(ax)
         for number, (value, own) in enumerate(lines.items()):
             own = [row for row in own if row[middle] is not None and row[x] is not None]
@@ -78,6 +80,12 @@ def draw_rows(
             axes.errorbar(*points, yerr=bars, capsize=3, label=_label(by, value), **_style(by, value, number))
         axes.set_xscale("log" if _is_wide([row[x] for row in rows]) else axes.get_xscale())
         return _finish(axes, x, y, by)
+
+
+def _house_style() -> AbstractContextManager[None]:
+    """Ours for what is drawn inside. A notebook's backend sets parameters of its own when pyplot is first loaded."""
+    importlib.import_module("matplotlib.pyplot")
+    return mpl.rc_context(RC)
 
 
 def _axes(ax: Axes | None) -> Axes:
