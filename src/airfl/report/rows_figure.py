@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -38,8 +37,7 @@ def draw_rounds(schemes: Mapping[str, SchemeResult], y: str, ax: Axes | None = N
     known = [name for name, kind in record_schema() if str(kind) == "double"]
     if y not in known:
         raise InputError(f"no column `{y}` to draw; known: {', '.join(known)}")
-    with _house_style():
-        axes = _axes(ax)
+    with _house_style(ax) as axes:
         for name, scheme in schemes.items():
             values, rounds = scheme.column(y), scheme.column("round")
             if not values.size:
@@ -68,8 +66,7 @@ def draw_rows(
     lines: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         lines.setdefault(None if by is None else row[by], []).append(row)
-    with _house_style():
-        axes = _axes(ax)
+    with _house_style(ax) as axes:
         for number, (value, own) in enumerate(lines.items()):
             own = [row for row in own if row[middle] is not None and row[x] is not None]
             if len({row[x] for row in own}) < len(own):
@@ -82,18 +79,17 @@ def draw_rows(
         return _finish(axes, x, y, by)
 
 
-def _house_style() -> AbstractContextManager[None]:
-    """Ours for what is drawn inside. A notebook's backend sets parameters of its own when pyplot is first loaded."""
-    importlib.import_module("matplotlib.pyplot")
-    return mpl.rc_context(RC)
+@contextmanager
+def _house_style(ax: Axes | None) -> Iterator[Axes]:
+    """The axes that were given, or those of a new figure, in our style.
 
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
+    The figure comes first: with the first one a notebook's backend sets parameters of its own, which must stay.
+    """
     from matplotlib import pyplot as plt
 
-    return plt.subplots(figsize=(6.2, 3.6))[1]
+    figure = plt.figure(figsize=(6.2, 3.6), layout="constrained") if ax is None else None
+    with mpl.rc_context(RC):
+        yield ax if figure is None else figure.add_subplot()  # type: ignore[misc]
 
 
 def _finish(axes: Axes, x: str, y: str, by: str | None = None) -> Axes:
