@@ -26,7 +26,7 @@ from airfl.runs.ledgers import LEDGER_FORMAT, contents, parse_ledgers
 from airfl.runs.lock import LOCK, locked
 from airfl.runs.manifest import TEMPORARY, put, sealed
 from airfl.runs.result import SUMMARY_FORMAT, Result, SchemeResult
-from airfl.runs.tables import record_schema
+from airfl.runs.tables import record_schema, rows_of
 from airfl.transceiver import Perk
 
 #: What reading a damaged file of an older version may end in.
@@ -102,7 +102,7 @@ def load(out: str | Path) -> Result:
         summary = json.loads(files["summary.json"])
         provenance = json.loads(files["provenance.json"])
         ledgers = parse_ledgers(files["ledger.json"], Path(out) / "ledger.json").schemes
-        rows = pq.read_table(pa.BufferReader(files["rounds.parquet"])).to_pylist()
+        rows = rows_of(files["rounds.parquet"])
         models = load_models(files["model.safetensors"]) if "model.safetensors" in files else {}
         schemes = {
             name: SchemeResult(

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airfl.errors import InputError
 from airfl.rounds import RoundRecord
@@ -24,3 +25,15 @@ def frame_of(table: pa.Table) -> Any:
     except ImportError:
         raise InputError('`to_pandas` needs pandas; install it with: pip install "airfl[notebook]"') from None
     return table.to_pandas()
+
+
+def rows_of(data: bytes) -> list[dict[str, Any]]:
+    """The rows of a Parquet file in memory.
+
+    The bytes are copied into Arrow's own memory, and read without its threads: one that outlives the interpreter with
+    memory of Python's in hand aborts the process.
+    """
+    stream = pa.BufferOutputStream()
+    stream.write(data)
+    rows: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(stream.getvalue())).read(use_threads=False).to_pylist()
+    return rows
