@@ -447,3 +447,17 @@ def test_a_question_loads_nothing_heavy(question, tiny, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == ("dp_accounting" if credited else "")
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--accountant gausian", "gaussian"),
+        ("--observer base-staton", "base-station"),
+        ("--neighbours zero", "zero-out"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_answered_with_the_nearest(call, option, meant):
+    code, _, error = call("epsilon", "--clip-norm", "1", "--noise-var", "1", "--rounds", "3", *option.split())
+    assert code == 2
+    assert f"did you mean `{meant}`?" in error
