@@ -249,7 +249,7 @@ def test_what_is_printed_can_be_asked_back(call):
         (("--clip-norm", "1", "--rounds", "3", "--received-snr", "1"), "--received-snr"),
         (("--clip-norm", "1", "--rounds", "3", "--observer", "base-station"), "--noise-var and ask for the rounds"),
         (("--clip-norm", "1", "--noise-var", "3", "--observer", "base-station"), "needs what antennas receive"),
-        (("--clip-norm", "1", "--noise-var", "3", "--observer", "god"), "`observer` must be one of"),
+        (("--clip-norm", "1", "--noise-var", "3", "--observer", "god"), "no observer named"),
         (("--clip-norm", "1", "--rounds", "3", "--accountant", "mine"), "no accountant named"),
         (("--clip-norm", "1", "--rounds", "3", "--accountant", "paper", "--observer", "models"), "says nothing about"),
         (("--clip-norm", "1", "--rounds", "3", "--delta", "0"), "delta"),
