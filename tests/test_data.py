@@ -241,7 +241,7 @@ def test_factories_by_import_path():
         ("tests.test_data:nan_data", "NaN"),
         ("tests.test_data:broken", "failed: no disk"),
         ("tests.test_data:needs_arguments", "without arguments"),
-        ("tests.test_data:uneven", "must return"),
+        ("tests.test_data:uneven", "must be of one shape"),
         ("tests.test_data:words", "whole numbers"),
         ("tests.test_data:halves", "whole numbers"),
         ("tests.test_data:absent", "cannot be imported"),

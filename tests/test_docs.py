@@ -175,8 +175,8 @@ def commands_named(text: str) -> set[str]:
 def test_every_command_that_is_named_exists():
     import airfl.cli  # brings the commands in
 
-    commands = set(typer.main.get_command(airfl.cli.app).commands)
+    commands = {*typer.main.get_command(airfl.cli.app).commands, "runn"}  # the pages' own example of a slip
     assert commands_named("`airfl run x`\n\n```console\n$ airfl plan\nairfl: no\n```\n") == {"run", "plan"}
     named = {page.name: commands_named(page.read_text(encoding="utf-8")) for page in [ROOT / "README.md", *PAGES]}
     assert {page: words - commands for page, words in named.items() if words - commands} == {}
-    assert commands - named["commands.md"] == set()
+    assert commands <= named["commands.md"]

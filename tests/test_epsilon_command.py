@@ -249,7 +249,7 @@ def test_what_is_printed_can_be_asked_back(call):
         (("--clip-norm", "1", "--rounds", "3", "--received-snr", "1"), "--received-snr"),
         (("--clip-norm", "1", "--rounds", "3", "--observer", "base-station"), "--noise-var and ask for the rounds"),
         (("--clip-norm", "1", "--noise-var", "3", "--observer", "base-station"), "needs what antennas receive"),
-        (("--clip-norm", "1", "--noise-var", "3", "--observer", "god"), "`observer` must be one of"),
+        (("--clip-norm", "1", "--noise-var", "3", "--observer", "god"), "no observer named"),
         (("--clip-norm", "1", "--rounds", "3", "--accountant", "mine"), "no accountant named"),
         (("--clip-norm", "1", "--rounds", "3", "--accountant", "paper", "--observer", "models"), "says nothing about"),
         (("--clip-norm", "1", "--rounds", "3", "--delta", "0"), "delta"),
@@ -447,3 +447,17 @@ def test_a_question_loads_nothing_heavy(question, tiny, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == ("dp_accounting" if credited else "")
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--accountant gausian", "gaussian"),
+        ("--observer base-staton", "base-station"),
+        ("--neighbours zero", "zero-out"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_answered_with_the_nearest(call, option, meant):
+    code, _, error = call("epsilon", "--clip-norm", "1", "--noise-var", "1", "--rounds", "3", *option.split())
+    assert code == 2
+    assert f"did you mean `{meant}`?" in error

@@ -3,7 +3,7 @@
 import airfl
 
 result = airfl.run(airfl.preset("demo").replace({"system.rounds": 5}))
-print(result.summary["schemes"]["airfl-dp"]["epsilon"])
+print(result, result.epsilon(delta=1e-6))
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from airfl.config import Config, json_schema, preset, preset_names, read
     from airfl.devices import Dataset
     from airfl.errors import DivergedError, InputError
+    from airfl.linkplan.call import plan
     from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
-    from airfl.runs import Result, SchemeResult, load, run, save
+    from airfl.runs import Progress, Result, SchemeResult, load, save
+    from airfl.runs.call import run
     from airfl.sweeps.call import sweep
 
 #: Where each public name lives. They are imported when first used, so that `airfl --help` need not load torch.
@@ -37,7 +39,9 @@ _HOME = {
         "gaussian_epsilon",
         "gaussian_mu",
     ),
-    "airfl.runs": ("Result", "SchemeResult", "load", "run", "save"),
+    "airfl.linkplan.call": ("plan",),
+    "airfl.runs": ("Progress", "Result", "SchemeResult", "load", "save"),
+    "airfl.runs.call": ("run",),
     "airfl.sweeps.call": ("sweep",),
 }
 
@@ -49,6 +53,7 @@ __all__ = [
     "DivergedError",
     "InputError",
     "Ledger",
+    "Progress",
     "Result",
     "RoundEvent",
     "Sampling",
@@ -59,6 +64,7 @@ __all__ = [
     "gaussian_mu",
     "json_schema",
     "load",
+    "plan",
     "preset",
     "preset_names",
     "read",

@@ -12,6 +12,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from airfl.errors import InputError
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -73,6 +75,13 @@ def no_such(what: str, name: str, known: Iterable[str], more: str = "") -> str:
     names = list(known)
     near = nearest(name, names)
     return f"no {what} named `{name}`{near}{' Known' if near else '; known'}: {', '.join(names)}{more}"
+
+
+def require_known(what: str, name: str | None, known: Iterable[str]) -> None:
+    """Refuse a name that is none of those known; None asks for nothing."""
+    names = list(known)
+    if name is not None and name not in names:
+        raise InputError(no_such(what, name, names))
 
 
 def known_name(what: str, names: Sequence[str]) -> Callable[[str], str]:

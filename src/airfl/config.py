@@ -13,6 +13,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
@@ -40,7 +41,7 @@ from airfl.catalogue import (
     nearest,
 )
 from airfl.errors import InputError, Problems, in_words, listed
-from airfl.imports import look_beside
+from airfl.imports import look_beside, path_of
 from airfl.toml import parse_toml
 from airfl.wording import number
 
@@ -59,6 +60,15 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     pairs: ClassVar[tuple[tuple[str, str], ...]] = ()
+    #: Keys that take a part: a name, ``package.module:name``, or from Python the object itself.
+    parts: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objects_by_their_paths(cls, values: Any) -> Any:
+        if not cls.parts or not isinstance(values, Mapping):
+            return values
+        return {key: part_named(key, value) if key in cls.parts else value for key, value in values.items()}
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -73,8 +83,23 @@ class Section(BaseModel):
                 yield f"`{first}` and `{second}` say the same thing; give one of them"
 
 
+def part_named(key: str, value: Any) -> Any:
+    """What a key that takes parts is given, as plain data: an object by its path, texts and numbers as they are."""
+    if key.endswith("names") and isinstance(value, list | tuple):
+        return [part_named("name", item) for item in value]
+    return value if _is_plain(value) else path_of(value)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, str | bytes | int | float | Mapping)
+
+
 class System(Section):
     """Who takes part, and how often the experiment is repeated."""
+
+    parts: ClassVar = ("sampling",)
 
     seed: int = Field(0, ge=0, description="All randomness follows from it.")
     trials: int = Field(1, ge=1, description="Monte Carlo repetitions: new positions, fading, data split, noise.")
@@ -108,6 +133,8 @@ class System(Section):
 
 class Learning(Section):
     """What is learnt, from what, and how."""
+
+    parts: ClassVar = ("dataset", "features", "model")
 
     dataset: str = Field(
         "fashion-mnist", description="fashion-mnist, fashion-mnist-standard, idx, digits, or package.module:callable"
@@ -190,6 +217,8 @@ class Learning(Section):
 class Channel(Section):
     """Geometry, fading, receiver noise and transmit power."""
 
+    parts: ClassVar = ("fading",)
+
     fading: FadingName = Field("rayleigh", description="rayleigh, rician, trace, or package.module:name")
     trace_file: str | None = Field(None, description="npz with `channels` [(trials,) rounds, devices, antennas]")
     distance: Literal["per-device", "common"] = Field(
@@ -224,6 +253,8 @@ class Channel(Section):
 
 class Privacy(Section):
     """The promise: how much, to whom, and who does the arithmetic."""
+
+    parts: ClassVar = ("accountant",)
 
     epsilon: float | None = Field(None, ge=1e-9, le=1e9)
     epsilon_tilde: float | None = Field(None, ge=1e-12, le=1e6, description="ε / √d")
@@ -291,6 +322,8 @@ class Eavesdropper(Section):
 
 class SchemeSection(Section):
     """Which schemes to run, and the parts they are joined from."""
+
+    parts: ClassVar = ("names", "combiner", "encoder", "policy", "decoder")
 
     names: tuple[SchemeName, ...] = Field(("airfl-dp",), min_length=1)
     combiner: CombinerName = Field(
@@ -388,6 +421,8 @@ class SchemeSection(Section):
 
 class Engine(Section):
     """How the computation is carried out; changes time and rounding, not meaning."""
+
+    parts: ClassVar = ("backend",)
 
     backend: EngineName = Field(
         "auto",
@@ -542,6 +577,29 @@ class Config(Section):
         """Return nested plain data, keys that are not set left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def _changes(self) -> tuple[str, dict[str, Any]]:
+        """The preset of the same name and the keys that differ from it; where there is none, from the defaults."""
+        if self.name not in preset_names():
+            return "", _flat(self.model_dump(mode="json", exclude_defaults=True, exclude_none=True))
+        own, base = _flat(self.to_mapping()), _flat(preset(self.name).to_mapping())
+        differ = dict.fromkeys(key for key in (*own, *base) if own.get(key) != base.get(key))
+        return self.name, {key: own.get(key) for key in differ}
+
+    def __repr__(self) -> str:
+        like, changed = self._changes()
+        whose = f"preset {like!r}" if like else repr(self.name)
+        return f"<airfl.Config {whose}{''.join(f', {key} = {_short(value)}' for key, value in changed.items())}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        like, changed = self._changes()
+        whose = f"preset <b>{escape(like)}</b>" if like else f"<b>{escape(self.name)}</b>"
+        rows = "".join(f"<tr><td>{key}</td><td>{escape(_short(value))}</td></tr>" for key, value in changed.items())
+        kind = "preset" if like else "defaults"
+        said = f"what differs from the {kind}" if rows else f"nothing differs from the {kind}"
+        return f"<div>airfl configuration, {whose}: {said}</div>" + (f"<table>{rows}</table>" if rows else "")
+
     def sha256(self) -> str:
         """A fingerprint of the resolved configuration."""
         return hashlib.sha256(json.dumps(self.to_mapping(), sort_keys=True).encode()).hexdigest()
@@ -550,6 +608,14 @@ class Config(Section):
         """Return the resolved configuration as TOML; ``from_toml`` reads it back to an equal object."""
         return tomli_w.dumps(self.to_mapping())
 
+
+#: Keys that take a part, ``section.key``.
+PART_KEYS = frozenset(
+    f"{name}.{key}"
+    for name, field in Config.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    for key in field.annotation.parts
+)
 
 #: Section and the two keys of each exclusive pair: an override that names one drops the other.
 EXCLUSIVE_KEYS = tuple(
@@ -643,6 +709,19 @@ def _apply(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
         else:
             target[key] = value
     return result
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of sections as ``section.key``; the name is left out."""
+    sections = {name: section for name, section in values.items() if isinstance(section, Mapping)}
+    return {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
+
+
+def _short(value: Any) -> str:
+    """A value for people."""
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _is_float32(value: float) -> bool:

@@ -117,6 +117,12 @@ class Study(BaseModel):
         return (*self.grid, *(key for group in self.side_by_side for key in group), *listed)
 
     @property
+    def changes(self) -> Point:
+        """What is changed in the base: what is set, the schemes and the trials."""
+        named = {"scheme.names": list(self.schemes)} if self.schemes else {}
+        return {**self.overrides, **named, **({} if self.trials is None else {"system.trials": self.trials})}
+
+    @property
     def num_points(self) -> int:
         """How many configurations there are, without listing them."""
         sides = [next(iter(group.values())) for group in self.side_by_side]
@@ -276,12 +282,7 @@ def find_base(study: Study, file: Path | None = None) -> str | None:
 
 
 def _read_base(study: Study, file: Path | None) -> Config:
-    overrides: dict[str, Any] = dict(study.overrides)
-    if study.schemes:
-        overrides["scheme.names"] = list(study.schemes)
-    if study.trials is not None:
-        overrides["system.trials"] = study.trials
-    return read(find_base(study, file) or study.base, overrides)
+    return read(find_base(study, file) or study.base, study.changes)
 
 
 def _require_countable(study: Study, base: Config) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 #: Columns of text are made narrower than this only where all of their text is.
-LEAST_PROSE = 20
+LEAST_PROSE = 16
 
 _quiet = False
 

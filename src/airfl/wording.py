@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context
+from html import escape
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -99,3 +101,25 @@ def percent(mean: float | None, std: float | None = None, trials: int = 1) -> st
         return "–"
     spread = f" ± {100 * std:.1f}" if std is not None and trials > 1 else ""
     return f"{100 * mean:.1f}{spread} %"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def text_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as lines of text, columns aligned; some rows may have columns that others lack."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([row.get(name, "") for name in names] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+    return "\n".join("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def html_table(rows: Sequence[Mapping[str, str]], caption: str = "") -> str:
+    """The same for notebooks: without colours of its own, so that it fits light and dark themes."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(row.get(name, str()))}</td>' for name in names)}</tr>" for row in rows)
+    said = f"<div>{escape(caption)}</div>" if caption else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"

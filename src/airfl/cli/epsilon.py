@@ -56,9 +56,13 @@ def epsilon(
 ) -> None:
     """What ε does this noise give, or what noise gives this ε? For a what-if question or a finished run's ledger."""
     from airfl import privacy
+    from airfl.catalogue import require_known
     from airfl.errors import InputError
     from airfl.report.epsilon import Answer, print_epsilon
 
+    require_known("accountant", accountant, (*privacy.ACCOUNTANTS, "all"))
+    require_known("observer", observer, privacy.OBSERVERS)
+    require_known("relation of neighbours", neighbours, (*privacy.NEIGHBOURS, "add-remove"))
     question, kept = None, None
     asked = (clip_norm, noise_var, rounds, devices, diameter, smoothness, learning_rate, local_steps, gradient_var)
     if diameter is not None and len(diameter) > 1 and out is None:

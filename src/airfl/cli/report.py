@@ -17,7 +17,9 @@ def report(
     x: Annotated[
         str | None, typer.Option(help="A key that varies, round, snr_db, power_dbm, epsilon or scheme.")
     ] = None,
-    y: Annotated[str | None, typer.Option(help="accuracy (default), loss, train_loss, epsilon, noise_var, ...")] = None,
+    y: Annotated[
+        str | None, typer.Option(help="accuracy (default), loss, train_loss, epsilon, noise_var or another record")
+    ] = None,
     by: Annotated[
         list[str] | None, typer.Option(help="A line for each value; default scheme; may be repeated.")
     ] = None,

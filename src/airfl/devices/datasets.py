@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from airfl.catalogue import no_such
 from airfl.devices import idx
 from airfl.errors import InputError, about_file
-from airfl.imports import import_callable, is_import_path
+from airfl.imports import import_object, is_import_path
 
 BUILT_IN = ("fashion-mnist", "fashion-mnist-standard", "idx", "digits")
 #: Mean and deviation of the training pixels in [0, 1], as published: nothing of a run's own data is used.
@@ -70,10 +71,10 @@ class Dataset:
 
 
 def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
-    """Load a data set by name, or call a factory given as ``package.module:callable``.
+    """Load a data set by name, or from outside by its path, ``package.module:name``.
 
-    A factory takes no argument and returns a ``Dataset`` or four arrays: train inputs, train labels, test inputs,
-    test labels.
+    That names a ``Dataset``, four arrays (train inputs, train labels, test inputs, test labels), two torch datasets
+    (train, test), or a function without arguments that returns one of these.
     """
     if name == "fashion-mnist":
         return _from_images(*idx.load(idx.FASHION_MNIST, data_dir))
@@ -86,7 +87,7 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
     if name == "digits":
         return _digits()
     if is_import_path(name):
-        return _from_factory(name)
+        return _from_outside(name)
     raise InputError(no_such("data set", name, BUILT_IN, ", or package.module:callable"))
 
 
@@ -112,24 +113,64 @@ def _digits() -> Dataset:
     return Dataset(inputs, labels[order].astype(np.int64), len(labels) - 360, 10)
 
 
-def _from_factory(path: str) -> Dataset:
-    factory = import_callable(path, "data-set factory")
-    try:
-        made: Any = factory()
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"data-set factory `{path}` failed: {about_file(error)}; it is called without arguments"
-        ) from error
+def _from_outside(path: str) -> Dataset:
+    """The data set that an import path names: a factory of one, or the data themselves."""
+    made = import_object(path, "data set")
+    what = f"data set `{path}`"
+    if callable(made):
+        what = f"data-set factory `{path}`"
+        try:
+            made = made()
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{what} failed: {about_file(error)}; it is called without arguments") from error
     if isinstance(made, Dataset):
         return made
-    try:
-        train_inputs, train_labels, test_inputs, test_labels = (np.asarray(part) for part in made)
-        inputs, labels = np.concatenate([train_inputs, test_inputs]), np.concatenate([train_labels, test_labels])
-    except (TypeError, ValueError):
+    if not isinstance(made, tuple | list) or len(made) not in (2, 4):
+        got = f"{type(made).__name__}{f' of {len(made)}' if isinstance(made, tuple | list) else ''}"
+        found = f"must return one of these, not a {got}" if "factory" in what else f"is a {got}, not a callable"
         raise InputError(
-            f"data-set factory `{path}` must return an airfl Dataset or four arrays (train inputs, train labels, test "
-            f"inputs, test labels); got {type(made).__name__}"
-        ) from None
-    return Dataset(inputs, labels, len(train_labels))
+            f"{what} {found}: an airfl Dataset, four arrays (train inputs, train labels, test inputs, test labels), "
+            "two torch datasets (train, test)"
+        )
+    return _joined(made if len(made) == 4 else [part for half in made for part in _halves(half, what)], what)
+
+
+def _halves(half: Any, what: str) -> tuple[Any, Any]:
+    """Inputs and labels of a torch dataset, or of a pair of arrays."""
+    try:
+        tensors = getattr(half, "tensors", half if isinstance(half, tuple | list) else None)
+        inputs, labels = tensors if tensors is not None else zip(*(half[i] for i in range(len(half))), strict=True)
+        return inputs, labels
+    except Exception as error:  # whatever somebody's dataset runs into
+        raise InputError(f"{what}: a torch dataset must hold pairs of an input and a label; {error}") from error
+
+
+def _joined(arrays: Sequence[Any], what: str) -> Dataset:
+    names = ("train inputs", "train labels", "test inputs", "test labels")
+    parts = [_array(array, f"{what}: the {name}") for name, array in zip(names, arrays, strict=True)]
+    for which, (inputs, labels) in {"train": parts[:2], "test": parts[2:]}.items():
+        if inputs.ndim < 2 or labels.ndim != 1 or len(inputs) != len(labels):
+            raise InputError(
+                f"{what}: the {which} inputs must be [N, ...] and the {which} labels [N]; got shapes {inputs.shape} "
+                f"and {labels.shape}"
+            )
+    if parts[0].shape[1:] != parts[2].shape[1:]:
+        raise InputError(
+            f"{what}: train and test inputs must be of one shape; got {parts[0].shape[1:]} and {parts[2].shape[1:]}"
+        )
+    return Dataset(np.concatenate(parts[::2]), np.concatenate(parts[1::2]), len(parts[1]))
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    """An array of numbers, also where a tensor or a list of them was given."""
+    try:
+        values = [np.asarray(value) for value in values] if isinstance(values, tuple | list) else values
+        array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} are no array: {error}") from None
+    if not np.issubdtype(array.dtype, np.number) and array.dtype != bool:
+        wanted = "whole numbers 0, 1, 2, …" if what.endswith("labels") else "numbers"
+        raise InputError(f"{what} must be {wanted}; got an array of {array.dtype}")
+    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable
@@ -109,7 +110,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> Mo
     """Build a model by name, or call a factory given as ``package.module:callable``.
 
     A factory takes (input_shape, num_classes), or nothing, and returns a ``torch.nn.Module`` that maps a batch of
-    inputs to one score per class.
+    inputs to one score per class. A module in place of a factory is copied: every trial begins with its weights.
     """
     if name in MODELS:
         factory = partial(MODELS[name], input_shape, num_classes)
@@ -124,7 +125,9 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> Mo
 
 
 def _from_factory(path: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    factory = import_callable(path, "model factory")
+    factory = import_callable(path, "model")
+    if isinstance(factory, nn.Module):
+        return copy.deepcopy(factory)
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):

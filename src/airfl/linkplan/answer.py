@@ -85,6 +85,17 @@ class Answer:
     not_at: int | None = None
     is_default_ratio: bool = True
 
+    def __repr__(self) -> str:
+        """The plan in sentences, as ``airfl plan`` says them."""
+        from airfl.linkplan.show import plan_text
+
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from airfl.linkplan.show import plan_html
+
+        return plan_html(self)
+
     @property
     def backoff_db(self) -> float:
         """How much power is held back to keep the target."""

@@ -88,7 +88,8 @@ class Quantities:
                 raise InputError(str(error)) from None
         for name, known in choices:
             if getattr(self, name) not in known:
-                raise InputError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}")
+                near = nearest(str(getattr(self, name)), known)
+                raise InputError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}{near}")
 
     @property
     def active(self) -> int:

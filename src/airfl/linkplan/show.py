@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+from html import escape
 from pathlib import Path
 
-from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped
+from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped, study_check
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.terminal import numbers, print_table, prose, words
-from airfl.wording import NEIGHBOUR_WORDS, epsilon_meaning, epsilon_text, number, plain_console, power_text
+from airfl.wording import (
+    NEIGHBOUR_WORDS,
+    epsilon_meaning,
+    epsilon_text,
+    html_table,
+    number,
+    plain_console,
+    power_text,
+    text_table,
+)
 
 #: Standard error of the table of combiners below which it need not be mentioned.
 WELL_KNOWN = 0.02
@@ -28,16 +38,36 @@ def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | N
     """The table of observers, the plan in sentences, and where the figure is."""
     console = plain_console()
     console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
-    rows = []
-    for observer, who in _OBSERVERS.items():
-        known = answer.snr_db is not None or observer != "base-station"
-        cells = (answer.epsilon[observer], answer.epsilon_kept[observer])
-        rows.append((observer, who, *(epsilon_text(value) if known else "?" for value in cells)))
+    rows = [tuple(row.values()) for row in _rows(answer)]
     print_table([words("observer"), prose(""), *numbers("free ε", "ε kept")], rows)
     for sentence in sentences(answer, check):
         console.print(f"• {sentence}", highlight=False)
     if folder is not None:
         print(f"\nFigure: {(folder / 'plan.png').resolve()}")
+
+
+def plan_text(answer: Answer) -> str:
+    """The plan as text: who learns how much, and the sentences."""
+    lines = [f"<airfl plan: {_in_short(answer.quantities)}", text_table(_rows(answer))]
+    return "\n".join([*lines, *(f"• {sentence}" for sentence in sentences(answer, study_check()))]) + ">"
+
+
+def plan_html(answer: Answer) -> str:
+    """The same for a notebook."""
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(answer, study_check()))
+    return f"{html_table(_rows(answer), _in_short(answer.quantities))}<ul>{said}</ul>"
+
+
+def _rows(answer: Answer) -> list[dict[str, str]]:
+    """Who learns how much, without a target and with it."""
+    rows = []
+    for observer, who in _OBSERVERS.items():
+        known = answer.snr_db is not None or observer != "base-station"
+        free, kept = (
+            epsilon_text(value) if known else "?" for value in (answer.epsilon[observer], answer.epsilon_kept[observer])
+        )
+        rows.append({"observer": observer, "": who, "free ε": free, "ε kept": kept})
+    return rows
 
 
 def _in_short(q: Quantities) -> str:

@@ -49,7 +49,7 @@ class Finding:
 
 
 def is_unheard(ledgers: Sequence[Ledger]) -> bool:
-    """Whether nobody wrote down what the antennas hear, so that nothing can be said of who sees signals."""
+    """Whether nobody wrote down what the antennas hear, so that nothing can be said of anyone who sees signals."""
     return any(e.noise_power is None and e.noise_source != "none" for ledger in ledgers for e, _ in ledger.runs())
 
 
@@ -65,8 +65,8 @@ def proven(
     """The least proven ε against each observer, the worst of several ledgers; the one to say first comes first.
 
     Args:
-        observer: only this one; None: who sees every model, who sees the last one if that makes a difference, and those
-            who see signals.
+        observer: only this one; None: those who see every model, the last one (if that makes a difference), or
+            signals.
         accountant: only this one counts; there is nothing to find where it proves nothing.
         as_stated: whether every device is known to take part in all rounds that the law gives it, at full length, as in
             a what-if question. In a run some may have been silent, and then nothing is exact.

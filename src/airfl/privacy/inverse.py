@@ -29,8 +29,8 @@ class Target:
         epsilon: what must not be exceeded.
         delta: δ.
         neighbours: the relation; None: replace where K of n are drawn, else zero-out.
-        observer: whom it is about, None: who sees the models, or else whom the accountant is made for. The base station
-            needs ``received_snr``, and can be asked about rounds only.
+        observer: whom it is about, None: anyone who sees models, or else whom the accountant is made for. The base
+            station needs ``received_snr``, and can be asked about rounds only.
         accountant: who counts; "all": the proven ones that can say least.
     """
 

@@ -132,7 +132,7 @@ def default_neighbours(ledger: Ledger) -> Neighbours:
 
 
 def own_observer(kind: type[Accountant] | None) -> Observer:
-    """Whom an accountant is asked about by default: who sees every round's model, or else whom it was made for."""
+    """Whom an accountant is asked about: anyone who sees every round's model, or else whom it was made for."""
     return "models" if kind is None or "models" in kind.observers else kind.observers[0]
 
 
@@ -172,7 +172,7 @@ def compare(
     """ε by every accountant, the worst of several ledgers; null where it is infinite, or where ``known`` is false.
 
     Args:
-        observer: only accountants that cover it; None: each for who sees every round's model, or whom it was made for.
+        observer: only accountants that cover it; None: each for those who see every model, or whom it was made for.
         outside: accountants of others, by the names that they go by here.
     """
     check_delta(delta)

@@ -12,7 +12,7 @@ from airfl.errors import InputError
 from airfl.report.sentences import data_text
 from airfl.report.trust import study_trust
 from airfl.runs import Result
-from airfl.runs.store import record_schema
+from airfl.runs.tables import record_schema
 from airfl.schemes import scheme_shown
 from airfl.study import Plan
 from airfl.sweeps.batch import Folder

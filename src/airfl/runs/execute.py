@@ -17,6 +17,7 @@ from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
+from airfl.imports import require_here
 from airfl.memory import needs_of, require_memory
 from airfl.rounds import RoundRecord
 from airfl.runs.result import Result
@@ -116,6 +117,7 @@ def _open(config: Config, device: torch.device, trials_per_batch: int | None) ->
     size = config.system.trials if trials_per_batch is None else trials_per_batch
     if size < 1:
         raise InputError(f"`trials_per_batch` must be at least 1; got {size}")
+    require_here(config.imports)
     require_memory(needs_of(config, min(size, config.system.trials)))
     trials = range(config.system.trials)
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]

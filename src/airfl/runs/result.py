@@ -9,13 +9,19 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 
-from airfl.accounting import accountants_of, observers_in
+from airfl.accounting import accountant_named, accountants_of, observers_in
+from airfl.catalogue import SCHEMES, Needs
 from airfl.config import Config
-from airfl.privacy import Ledger, Observer, epsilon_of
+from airfl.errors import InputError
+from airfl.imports import later, path_of
+from airfl.privacy import Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of
 from airfl.rounds import CoverUsed, RoundRecord
+from airfl.runs.tables import frame_of, record_schema
 from airfl.transceiver import Perk
+from airfl.wording import OBSERVER_SHORT, counted, epsilon_text, html_table, number, percent, text_table
 
 #: Of the object that ``airfl run --json`` prints and summary.json holds; older ones have none.
 SUMMARY_FORMAT = "airfl-summary/1"
@@ -38,6 +44,7 @@ class SchemeResult:
         accountant: whose ε the records hold; observer: whom it is about.
         status: how the scheme ended; ``message`` says why if it is not done.
         seconds: time the rounds took.
+        delta, neighbours: of the promise.
     """
 
     records: tuple[RoundRecord, ...]
@@ -52,6 +59,72 @@ class SchemeResult:
     observer: Observer
     transmitting: float = 0.0
     cover: tuple[CoverUsed, ...] = ()
+    delta: float = 1e-5
+    neighbours: Neighbours = "zero-out"
+
+    def __repr__(self) -> str:
+        return f"<airfl.SchemeResult {self._in_short()}>"
+
+    def _repr_html_(self) -> str:
+        return html_table([self._row(self._name)], self._caption())
+
+    def epsilon(
+        self,
+        delta: float | None = None,
+        observer: Observer = "model",
+        accountant: str | type[Accountant] = "gaussian",
+        neighbours: str | None = None,
+    ) -> float:
+        """ε of the worst trial, from what was released; ``math.inf`` where there is no protection.
+
+        Args:
+            delta: default: that of the run.
+            observer: against whom: model, models, base-station, eavesdropper or everything.
+            accountant: a name, an import path or a class; default: the exact one.
+            neighbours: zero-out or replace; default: that of the run.
+        """
+        relation = self.neighbours if neighbours is None else relation_of(neighbours)
+        kind = accountant_called(accountant)
+        return epsilon_of(self.ledgers, kind, relation, observer, self.delta if delta is None else delta)
+
+    def to_arrow(self) -> pa.Table:
+        """Every record as a ``pyarrow.Table``."""
+        return pa.Table.from_pylist([asdict(record) for record in self.records], schema=pa.schema(record_schema()))
+
+    def to_pandas(self) -> Any:
+        """Every record as a ``pandas.DataFrame``."""
+        return frame_of(self.to_arrow())
+
+    def plot(self, y: str = "accuracy", ax: Any = None) -> Any:
+        """A column of the records against the round: mean and range over trials. Returns matplotlib's axes."""
+        return later("airfl.report.rows_figure:draw_rounds")({self._name: self}, y, ax)
+
+    @property
+    def _name(self) -> str:
+        return self.records[0].scheme if self.records else "scheme"
+
+    def _accuracy(self) -> str:
+        tested = [record.accuracy for record in self.final(tested=True)]
+        return percent(_mean(tested), _std(tested), len(tested))
+
+    def _epsilon(self) -> str:
+        """Exact, for whom the promise is; and what was booked, where that is another figure."""
+        exact = epsilon_text(self.epsilon(observer=self.observer)) if self.ledgers else "–"
+        last = [record.epsilon for record in self.final() if not math.isnan(record.epsilon)]
+        booked = epsilon_text(max(last)) if last else exact
+        return exact if booked == exact else f"{exact} (booked by {self.accountant}: {booked})"
+
+    def _row(self, name: str) -> dict[str, str]:
+        words = OBSERVER_SHORT[self.observer][1]
+        row = {"scheme": name, "accuracy": self._accuracy(), "ε": self._epsilon(), "against anyone who sees": words}
+        return row if self.status == "done" else {**row, "status": self.status}
+
+    def _caption(self) -> str:
+        return f"ε at δ = {number(self.delta)}, {self.neighbours}"
+
+    def _in_short(self) -> str:
+        words = f"{self._name}: accuracy {self._accuracy()}, ε {self._epsilon()} ({self._caption()})"
+        return words if self.status == "done" else f"{words}, {self.status}"
 
     def final(self, *, tested: bool = False) -> list[RoundRecord]:
         """The last record of every trial; with ``tested``, the last one that has an accuracy."""
@@ -85,9 +158,56 @@ class Result:
     out: str | None = None
     kept: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """A few lines: what ran, what it gave, where it is kept."""
+        system = self.config.system
+        head = f"airfl.Result {self.config.name}: {counted(system.rounds, 'round')}, {counted(system.trials, 'trial')}"
+        kept = "not kept; airfl.save(result, folder) keeps it" if self.out is None else f"kept in {self.out}"
+        return f"<{head}\n{text_table(self._rows())}\n{self._caption()}; {kept}>"
+
+    def _repr_html_(self) -> str:
+        kept = "not kept" if self.out is None else f"kept in {self.out}"
+        return html_table(self._rows(), f"{self.config.name}; {self._caption()}; {kept}")
+
+    def _rows(self) -> list[dict[str, str]]:
+        return [scheme._row(name) for name, scheme in self.schemes.items()]
+
+    def _caption(self) -> str:
+        return f"ε at δ = {number(self.config.privacy.delta)}, {self.config.neighbours}"
+
+    def epsilon(
+        self,
+        delta: float | None = None,
+        observer: Observer = "model",
+        scheme: str | None = None,
+        accountant: str | type[Accountant] = "gaussian",
+        neighbours: str | None = None,
+    ) -> float:
+        """ε of one scheme from its ledgers, see ``SchemeResult.epsilon``.
+
+        Args:
+            scheme: default: the first that keeps a budget, else the first.
+        """
+        name = scheme or next((name for name in self.schemes if keeps_budget(name)), next(iter(self.schemes)))
+        if name not in self.schemes:
+            raise InputError(f"the result has no scheme `{name}`; it holds: {', '.join(self.schemes)}")
+        return self.schemes[name].epsilon(delta, observer, accountant, neighbours)
+
+    def to_arrow(self) -> pa.Table:
+        """Every record of every scheme as a ``pyarrow.Table``."""
+        return pa.Table.from_pylist(self.rounds, schema=pa.schema(record_schema()))
+
+    def to_pandas(self) -> Any:
+        """Every record of every scheme as a ``pandas.DataFrame``."""
+        return frame_of(self.to_arrow())
+
+    def plot(self, y: str = "accuracy", ax: Any = None) -> Any:
+        """A column of the records against the round: mean and range over trials. Returns matplotlib's axes."""
+        return later("airfl.report.rows_figure:draw_rounds")(self.schemes, y, ax)
+
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """Every record as a plain row; ``pandas.DataFrame(result.rounds)`` makes a table of it."""
+        """Every record as a plain row; ``to_pandas`` makes a table of them."""
         return [asdict(record) for scheme in self.schemes.values() for record in scheme.records]
 
     @cached_property
@@ -140,6 +260,17 @@ class Result:
             "perk": [asdict(item) for item in scheme.perks],
             "seconds": scheme.seconds,
         }
+
+
+def accountant_called(wanted: str | type[Accountant]) -> str | type[Accountant]:
+    """An accountant by name, import path or class; a name that nobody has is refused by who uses it."""
+    path = wanted if isinstance(wanted, str) else path_of(wanted)
+    return accountant_named(path) if ":" in path else path
+
+
+def keeps_budget(name: str) -> bool:
+    """Whether a scheme promises something, as far as its name tells."""
+    return SCHEMES.get(name, Needs(budget=True)).budget
 
 
 def finite_or_none(value: float) -> float | None:

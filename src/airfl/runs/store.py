@@ -20,12 +20,13 @@ from safetensors.torch import save as save_models
 
 from airfl.config import from_toml
 from airfl.errors import InputError, about_file
-from airfl.privacy import PrivacyError
+from airfl.privacy import PrivacyError, relation_of
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.ledgers import LEDGER_FORMAT, contents, parse_ledgers
 from airfl.runs.lock import LOCK, locked
 from airfl.runs.manifest import TEMPORARY, put, sealed
 from airfl.runs.result import SUMMARY_FORMAT, Result, SchemeResult
+from airfl.runs.tables import record_schema, rows_of
 from airfl.transceiver import Perk
 
 #: What reading a damaged file of an older version may end in.
@@ -101,7 +102,7 @@ def load(out: str | Path) -> Result:
         summary = json.loads(files["summary.json"])
         provenance = json.loads(files["provenance.json"])
         ledgers = parse_ledgers(files["ledger.json"], Path(out) / "ledger.json").schemes
-        rows = pq.read_table(pa.BufferReader(files["rounds.parquet"])).to_pylist()
+        rows = rows_of(files["rounds.parquet"])
         models = load_models(files["model.safetensors"]) if "model.safetensors" in files else {}
         schemes = {
             name: SchemeResult(
@@ -117,6 +118,8 @@ def load(out: str | Path) -> Result:
                 observer=entry["observer"],
                 transmitting=entry.get("transmitting", 0.0),
                 cover=tuple(CoverUsed(**item) for item in entry.get("cover", ())),
+                delta=summary["delta"],
+                neighbours=relation_of(summary["neighbours"]),
             )
             for name, entry in summary["schemes"].items()
         }
@@ -191,9 +194,3 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
         if isinstance(error, OSError) and error.filename is None:  # a full disk does not say what it had no room for
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
-
-
-def record_schema() -> list[tuple[str, pa.DataType]]:
-    """The columns of a record. An infinite ε (no protection) is kept as such, and NaN where none was computed."""
-    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    return [(field.name, kinds[str(field.type)]) for field in dataclasses.fields(RoundRecord)]

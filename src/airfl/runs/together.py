@@ -69,6 +69,8 @@ class Log:
             observer=plans[0].promise.observer,
             transmitting=plans[0].normaliser,
             cover=tuple(shield.used for plan in plans for shield in plan.shields),
+            delta=plans[0].promise.delta,
+            neighbours=plans[0].promise.neighbours,
         )
 
 

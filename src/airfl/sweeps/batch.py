@@ -22,7 +22,8 @@ from airfl.errors import about_file, in_words
 from airfl.privacy import Ledger
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
-from airfl.runs.store import record_schema, write_bytes, write_text
+from airfl.runs.store import write_bytes, write_text
+from airfl.runs.tables import record_schema
 from airfl.runs.together import Log, run_together, trained_alike
 from airfl.simulate import Simulation, open_simulation
 from airfl.study import Batch, Plan

@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from airfl.config import from_mapping
+from airfl.config import Config, from_mapping
 from airfl.errors import InputError, about_file, in_words
+from airfl.imports import require_here
 from airfl.runs.lock import LOCK
 from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import write_text
@@ -31,12 +32,14 @@ def open_folder(
     threads: int,
     anyway: bool = False,
     study_file: Path | None = None,
+    base: Config | None = None,
 ) -> tuple[Plan, Folder]:
     """Plan a study into a folder, or find the plan that is there; any other content is refused.
 
     Args:
         anyway: go on also with other code than the study was begun with; its receipts will say so.
         study_file: that the study was read from.
+        base: of a study that names none; with what the study changes in it.
     """
     folder = Folder(Path(out))
     file = folder.path / "plan.json"
@@ -44,8 +47,11 @@ def open_folder(
         if not resume:
             raise InputError(f"`{out}` holds a study already; add --resume to go on with it, or name another folder")
         stored = _read(file)
-        return _go_on(_again(study, stored, study_file), text, folder, stored, anyway), folder
-    plan = make_plan(study, threads, file=study_file)
+        plan = _again(study, stored, study_file) if base is None else make_plan(study, stored["threads"], base)
+        require_here(plan.imports)
+        return _go_on(plan, text, folder, stored, anyway), folder
+    plan = make_plan(study, threads, base, study_file)
+    require_here(plan.imports)
     plan.require_room()
     try:
         if folder.path.is_dir() and any(item.name not in (LOCK, ".lock") for item in folder.path.iterdir()):

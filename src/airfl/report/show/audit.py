@@ -39,7 +39,7 @@ def print_audit(audit: Audit, folder: Path | None) -> None:
 
 
 def _rows(summary: Mapping[str, Any], share: str) -> Iterator[tuple[str, str, str]]:
-    """What was measured for who sees models, and what every accountant says."""
+    """What was measured for anyone who sees models, and what every accountant says."""
     yield "measured, at least", f"{summary['epsilon_lower']:.4g}", f"{share}, for any mechanism"
     if summary["epsilon_lower_gaussian"] is not None:
         reading = f"{share}, if the trade-off curve is Gaussian (μ ≥ {summary['mu_lower']:.4g})"
