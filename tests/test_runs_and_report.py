@@ -7,14 +7,18 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import airfl
-from airfl import runs
+from airfl import runs, sweeps
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 from airfl.report import headline, write_report
-from airfl.report.sentences import epsilon_meaning, epsilon_text, percent
+from airfl.report.sentences import epsilon_meaning, epsilon_text, percent, perk_sentence
+from airfl.sweeps import planfile
+from airfl.wording import at_most_text
 
 
 @pytest.fixture
@@ -181,13 +185,88 @@ def test_whom_to_trust_is_always_said(result, tiny):
     assert "sees every update" in last(["fedavg", "fedavg-clip"])
 
 
+def test_every_private_scheme_is_spoken_of(tiny):
+    """Not only the first: each promise with its ε, and who trusts the base station by name."""
+    words = headline(airfl.run(tiny.replace({"scheme.names": ["airfl-an", "airfl-dp", "koda2020"]})))
+    for title in ("AirFL with artificial noise", "AirFL-DP", "Per-round budget (Koda 2020)"):
+        assert any(sentence.startswith(f"{title} reached") for sentence in words)
+    assert any(sentence.startswith("AirFL-DP trusts the base station") for sentence in words)
+    assert any("booked by `koda2020`" in sentence for sentence in words)
+
+
+def test_the_published_bound_is_held_against_its_own_relation(tiny):
+    """It counts a replaced device: the proven figure for that is larger than what it booked, and is named."""
+    config = tiny.replace(
+        {"privacy.accountant": "paper", "privacy.neighbours": "zero-out", "scheme.names": ["airfl-dp"]}
+    )
+    result = airfl.run(config)
+    replaced = result.epsilon(neighbours="replace")
+    assert replaced > result.epsilon()
+    assert f"is {at_most_text(replaced)} for one device's data replaced" in " ".join(headline(result))
+
+
+def test_a_scheme_that_did_not_finish_is_not_said_to_keep_no_budget(result):
+    entry = {**result.summary["schemes"]["airfl-dp"], "status": "diverged", "message": "NaN"}
+    cut = replace(result, kept={**result.summary, "schemes": {"airfl-dp": entry}})
+    words = headline(replace(cut, schemes={"airfl-dp": result.schemes["airfl-dp"]}))
+    assert words[0].startswith("AirFL-DP did not finish")
+    assert "keeps no budget" not in " ".join(words)
+
+
+def test_perks_of_some_trials_only(result):
+    scheme = result.schemes["airfl-dp"]
+    first = scheme.perks[0]
+    mixed = (replace(first, is_perk=True, margin_db=9.0), replace(first, is_perk=False, margin_db=-1.0))
+    words = perk_sentence(replace(scheme, perks=mixed), 1e-3)
+    assert words.startswith("DP was a perk in 1 of 2 trials only")
+    assert "up to 1.0 dB too good" in words
+
+
+@given(st.floats(1e-6, 1e9))
+def test_what_is_said_to_be_the_most_is_never_less(epsilon):
+    shown = float(at_most_text(epsilon).replace(",", ""))
+    assert shown >= epsilon * (1 - 2e-9)
+    assert shown <= epsilon * 1.1
+
+
+def test_a_run_and_a_study_by_the_older_name_are_read(result, tmp_path, tiny):
+    """What a version before `zero-out` wrote: the same bytes but for the name."""
+    result = airfl.run(tiny.replace({"scheme.names": ["airfl-dp"], "privacy.neighbours": "zero-out"}))
+    airfl.save(result, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    for name in ("summary.json", "config.toml"):
+        file = tmp_path / "run" / name
+        file.write_text(file.read_text().replace("zero-out", "add-remove"))
+    back = airfl.load(tmp_path / "run")
+    assert back.summary["neighbours"] == "zero-out"
+    assert headline(back) == headline(result)
+
+    study = {
+        "name": "old",
+        "base": "demo",
+        "schemes": ["fedavg-clip"],
+        "trials": 1,
+        "set": {"system.rounds": 1, "learning.dataset": "digits", "privacy.neighbours": "add-remove"},
+    }
+    study["set"] |= {"system.num_devices": 4, "learning.model": "softmax", "learning.local_steps": 1}
+    airfl.sweep(study, tmp_path / "study", progress=False)
+    plan = tmp_path / "study" / "plan.json"
+    stored = json.loads(plan.read_text())
+    assert stored["base"]["privacy"]["neighbours"] == "zero-out"
+    stored["base"]["privacy"]["neighbours"] = "add-remove"
+    stored["checksum"] = planfile._checksum({key: value for key, value in stored.items() if key != "checksum"})
+    plan.write_text(json.dumps(stored))
+    found, folder = sweeps.find_plan(tmp_path / "study")
+    assert len(sweeps.summarise(found, folder)) == 1
+
+
 def test_a_base_station_that_learns_no_more_is_not_called_trusted(result):
     from airfl.report.trust import whom_to_trust
 
     entry = result.summary["schemes"]["airfl-dp"]
     quiet = {**entry["epsilon_by_observer"], "base-station": entry["epsilon_by_observer"]["model"]}
     kept = {**result.summary, "schemes": {"airfl-dp": {**entry, "epsilon_by_observer": quiet}}}
-    words = whom_to_trust(replace(result, kept=kept), "airfl-dp")
+    words = whom_to_trust(replace(result, kept=kept), ["airfl-dp"])
     assert words == [sentence for sentence in words if "learns no more" in sentence and "rests on" in sentence] != []
 
 

@@ -67,6 +67,16 @@ def rounded_up(value: float, digits: int = 5) -> str:
     return number(float(up))
 
 
+def at_most_text(epsilon: float | None) -> str:
+    """As ``epsilon_text``, and never below: for what is said to be the most. A part in 1e9 is rounding of our own."""
+    if epsilon is None or math.isinf(epsilon) or epsilon == 0.0:
+        return epsilon_text(epsilon)
+    shown = epsilon * (1.0 - 1e-9)
+    digits = 3 if shown < 999.5 else max(2, math.floor(math.log10(shown)) + 1) if shown < 99_999.5 else 2
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(shown)
+    return epsilon_text(float(up))
+
+
 def epsilon_meaning(epsilon: float | None) -> str:
     """What an ε of this size promises one device, in a few words."""
     if epsilon is None or math.isinf(epsilon):

@@ -13,7 +13,16 @@ from airfl.privacy import SEEING
 from airfl.report.trust import trust_sentences, whom_to_trust
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
-from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, percent, power_text
+from airfl.wording import (
+    NEIGHBOUR_WORDS,
+    OBSERVER_WORDS,
+    at_most_text,
+    epsilon_meaning,
+    epsilon_text,
+    number,
+    percent,
+    power_text,
+)
 
 
 def headline(result: Result) -> list[str]:
@@ -24,30 +33,48 @@ def headline(result: Result) -> list[str]:
         if entry["status"] != "done":
             sentences.append(f"{scheme_shown(name).title} did not finish: {entry['message']}.")
     sentences += nothing_learnt(result)
-    name = private_scheme(result)
-    private = summary["schemes"].get(name)
-    if name is not None and private is not None and private["status"] == "done":
-        by, exact = tightest(private["epsilon"])
-        accuracy = percent(private["accuracy_mean"], private["accuracy_std"], private["trials"])
-        sentences.append(
-            f"{scheme_shown(name).title} reached {accuracy} test accuracy. Anyone who sees the final model learns "
-            f"at most ε = {epsilon_text(exact)} about any one device "
-            f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {words_for(by)}): "
-            f"{epsilon_meaning(exact)}."
-        )
-        if not is_proven(private["accountant"]):
-            whose = "from outside" if is_import_path(private["accountant"]) else "which proves less than it says"
-            sentences.append(
-                f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{private['accountant']}`, "
-                f"{whose}; the proven figure for the same noise is {epsilon_text(exact)}."
-            )
-        sentences.append(_compare(name, summary["schemes"]))
-        sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
-    sentences += whom_to_trust(result, name)
+    private = [name for name in private_schemes(result) if summary["schemes"][name]["status"] == "done"]
+    for name in private:
+        sentences.append(_promise(result, name))
+        sentences += _booked_unproven(result, name)
+        if name == private[0]:
+            sentences.append(_compare(name, summary["schemes"]))
+            sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
+    sentences += whom_to_trust(result, private)
     for scheme in result.schemes:
         sentences += trust_sentences(result, scheme)
     sentences += [silence_sentence(result.config, name, scheme) for name, scheme in result.schemes.items()]
     return [sentence for sentence in sentences if sentence]
+
+
+def _promise(result: Result, name: str) -> str:
+    """What a private scheme reached, and the least ε that is proven for it."""
+    summary, entry = result.summary, result.summary["schemes"][name]
+    by, exact = tightest(entry["epsilon"])
+    accuracy = percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"])
+    return (
+        f"{scheme_shown(name).title} reached {accuracy} test accuracy. Anyone who sees the final model learns "
+        f"at most ε = {at_most_text(exact)} about any one device "
+        f"(δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]}, {words_for(by)}): "
+        f"{epsilon_meaning(exact)}."
+    )
+
+
+def _booked_unproven(result: Result, name: str) -> list[str]:
+    """Where the budget was booked by an accountant that proves nothing: what is proven, for the relation it counts."""
+    summary, accountant = result.summary, result.summary["schemes"][name]["accountant"]
+    if is_proven(accountant):
+        return []
+    _, exact = tightest(summary["schemes"][name]["epsilon"])
+    whose = "from outside" if is_import_path(accountant) else "which proves less than it says"
+    proven = at_most_text(exact)
+    if accountant == "paper" and summary["neighbours"] != "replace":  # its own relation is built in
+        replaced = result.schemes[name].epsilon(neighbours="replace")
+        proven = f"{at_most_text(replaced)} for {NEIGHBOUR_WORDS['replace']}, which it counts, and {proven} otherwise"
+    return [
+        f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`, {whose}; the "
+        f"proven figure for the same noise is {proven}."
+    ]
 
 
 #: Of the way from chance to no error at all, what a model must go to have learnt anything to speak of.
@@ -117,9 +144,14 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
     return f"{said} Nothing speaks against it."
 
 
+def private_schemes(result: Result) -> list[str]:
+    """Those that keep a budget."""
+    return [name for name in result.schemes if scheme_shown(name).keeps_budget]
+
+
 def private_scheme(result: Result) -> str | None:
-    """The scheme whose promise the reader cares about: the first that keeps a budget."""
-    return next((name for name in result.schemes if scheme_shown(name).keeps_budget), None)
+    """The scheme whose promise the reader cares about most: the first that keeps a budget."""
+    return next(iter(private_schemes(result)), None)
 
 
 def _compare(name: str, schemes: dict[str, dict[str, object]]) -> str:
@@ -155,15 +187,17 @@ def perk_sentence(scheme: SchemeResult, power_w: float) -> str:
     """Whether privacy came for free, and by how many dB it was missed or met."""
     if not scheme.perks:
         return ""
-    margin = sum(item.margin_db for item in scheme.perks) / len(scheme.perks)
     snr = sum(item.snr_threshold_db for item in scheme.perks) / len(scheme.perks)
     where = (
         f"the threshold is a worst-case SNR of {snr:.1f} dB (P·Λ_min/σ² per antenna, Λ_min the path gain at the cell "
         "edge or of the weakest measured device)"
     )
-    if all(item.is_perk for item in scheme.perks):
-        return f"DP was a perk: the channel's own noise met the budget with {margin:.1f} dB to spare; {where}."
+    margins, kept = [item.margin_db for item in scheme.perks], sum(item.is_perk for item in scheme.perks)
+    if kept == len(margins):
+        least = f"{'at least ' if len(margins) > 1 else ''}{min(margins):.1f} dB"
+        return f"DP was a perk: the channel's own noise met the budget with {least} to spare; {where}."
+    often = f"DP was a perk in {kept} of {len(margins)} trials only" if kept else "DP was not a perk here"
     return (
-        f"DP was not a perk here: at {power_text(power_w)} the link is {-margin:.1f} dB too good, so devices hold "
-        f"power back to let the receiver noise through; {where}."
+        f"{often}: at {power_text(power_w)} the link is {'up to ' if len(margins) > 1 else ''}{-min(margins):.1f} dB "
+        f"too good, so devices hold power back to let the receiver noise through; {where}."
     )

@@ -12,6 +12,7 @@ import numpy as np
 from airfl.catalogue import nearest
 from airfl.config import parse_override
 from airfl.errors import InputError
+from airfl.privacy.events import NEIGHBOUR_ALIASES
 from airfl.report.study_fields import (
     Field,
     Quantity,
@@ -262,6 +263,7 @@ def _chosen(source: Source, where: Sequence[str], observer: str) -> list[Cell]:
         if "=" not in text:
             raise InputError(f"`--where {text}` must look like KEY=VALUE, for example --where scheme=airfl-dp")
         name, value = parse_override(text)
+        value = NEIGHBOUR_ALIASES.get(value, value) if isinstance(value, str) else value
         field = field_of(name, source, observer)
         there = list({repr(field.value(cell)): field.value(cell) for cell in source.cells}.values())
         if not any(_same(value, found) for found in there):

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from airfl.accounting import is_proven
 from airfl.channel.noise import credited_power_w, noise_power_w
 from airfl.config import Config
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
 from airfl.study import Plan
-from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, epsilon_meaning, epsilon_text, number, power_text
+from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, at_most_text, epsilon_meaning, number, power_text
 
 
-def whom_to_trust(result: Result, name: str | None) -> list[str]:
-    """Whether the base station must be trusted, for the scheme ``name`` that makes a promise, or for a run without."""
-    if name is None or result.summary["schemes"][name]["status"] != "done":
-        over_air = [other for other in result.schemes if scheme_shown(other).policy.over_air]
-        if not over_air:
-            return ["No scheme of this run promises anything: a server that receives every update sees every update."]
+def whom_to_trust(result: Result, private: Sequence[str]) -> list[str]:
+    """Whether the base station must be trusted.
+
+    Args:
+        private: schemes that make a promise and are done.
+    """
+    open_ones = [name for name in private if scheme_shown(name).encoder.cover == "nothing"]
+    if private:  # what others hide in is said with what it rests on
+        return [_trusted(result, name, named=len(result.schemes) > 1 and len(private) > 1) for name in open_ones]
+    done = [name for name in result.schemes if result.summary["schemes"][name]["status"] == "done"]
+    over_air = [name for name in done if scheme_shown(name).policy.over_air and not scheme_shown(name).keeps_budget]
+    if over_air:
         return [_without_promise(result, over_air[0])]
-    if scheme_shown(name).encoder.cover != "nothing":
-        return []  # said with what it hides in
-    entry, antennas = result.summary["schemes"][name], result.config.system.num_antennas
-    exact, curious = (entry["epsilon_by_observer"][who]["gaussian"] for who in ("model", "base-station"))
+    if done:
+        return ["No scheme of this run promises anything: a server that receives every update sees every update."]
+    return []
+
+
+def _trusted(result: Result, name: str, *, named: bool) -> str:
+    """What a base station learns of devices that do not hide from it."""
+    by_observer, antennas = result.summary["schemes"][name]["epsilon_by_observer"], result.config.system.num_antennas
+    exact, curious = (by_observer[who]["gaussian"] for who in ("model", "base-station"))
     if curious is None or exact is None or curious > exact:
-        return [
-            "The base station is trusted: the promise is about anyone who sees what it makes public. A base station "
-            f"that looks at every antenna learns up to ε = {epsilon_text(curious)}: {epsilon_meaning(curious)}."
-        ]
-    return [
-        f"The base station learns no more, ε = {epsilon_text(curious)}, even if it looks at every antenna. This rests "
-        f"on its having no more than {antennas}, and on noise in its receiver that it cannot do without."
-    ]
+        title = f"{scheme_shown(name).title} trusts the base station" if named else "The base station is trusted"
+        return (
+            f"{title}: the promise is about anyone who sees what it makes public. A base station that looks at every "
+            f"antenna learns up to ε = {at_most_text(curious)}: {epsilon_meaning(curious)}."
+        )
+    title = f"With {scheme_shown(name).title} the base station" if named else "The base station"
+    return (
+        f"{title} learns no more, ε = {at_most_text(curious)}, even if it looks at every antenna. This rests on its "
+        f"having no more than {antennas}, and on noise in its receiver that it cannot do without."
+    )
 
 
 def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -41,24 +55,45 @@ def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     configs = [plan.config(point) for point in range(len(plan.points))]
     deltas = sorted({config.privacy.delta for config in configs})
     relations = sorted({NEIGHBOUR_WORDS[config.neighbours] for config in configs})
+    schemes = dict.fromkeys(row["scheme"] for row in rows)
+    hidden = [scheme_shown(name).title for name in schemes if scheme_shown(name).encoder.cover != "nothing"]
+    also = f", and for {' and '.join(hidden)} also against whom it hides from" if hidden else ""
     said = [
         f"ε is what was booked, at δ = {', '.join(map(number, deltas))} for {' or '.join(relations)}, against anyone "
-        "who sees the models, and for airfl-shielded also against whom it hides from; ∞ is no protection."
+        f"who sees the models{also}; ∞ is no protection."
     ]
-    books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in rows if row["epsilon_by_observer"]]
-    if books:
+    said += _not_proofs(schemes, configs)
+    heard = [row for row in rows if row["epsilon_by_observer"] and scheme_shown(row["scheme"]).policy.over_air]
+    if heard:
+        books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in heard]
         found = [math.inf if value is None else value for value in books]
-        low, high = epsilon_text(min(found)), epsilon_text(max(found))
+        low, high = at_most_text(min(found)), at_most_text(max(found))
         span = low if low == high else f"{low} to {high}"
-        said.append(f"A base station that looks at every antenna learns up to ε = {span}.")
+        said.append(f"Over the air a base station that looks at every antenna learns up to ε = {span}.")
     return said
+
+
+def _not_proofs(schemes: Iterable[str], configs: Sequence[Config]) -> list[str]:
+    """Which of the booked ε are no proofs, and where those are."""
+    asked = {config.privacy.accountant for config in configs} - {"auto"}
+    by_scheme = {
+        name: {own} if (own := scheme_shown(name).accountant) else asked
+        for name in schemes
+        if scheme_shown(name).keeps_budget
+    }
+    doubtful = sorted({name for names in by_scheme.values() for name in names if not is_proven(name)})
+    if not doubtful:
+        return []
+    listed = " and ".join(f"`{name}`" for name in doubtful)
+    relation = " (`paper` counts one device's data replaced, always)" if "paper" in doubtful else ""
+    return [f"What {listed} booked is not a proof{relation}; *ε exact* is, against anyone who sees the final model."]
 
 
 def _without_promise(result: Result, name: str) -> str:
     by_observer = result.summary["schemes"][name]["epsilon_by_observer"]
-    exact, curious = (epsilon_text(by_observer[who]["gaussian"]) for who in ("model", "base-station"))
+    exact, curious = (at_most_text(by_observer[who]["gaussian"]) for who in ("model", "base-station"))
     return (
-        f"{scheme_shown(name).title} keeps no budget. The channel's own noise gives ε = {exact} against anyone "
+        f"{scheme_shown(name).title} keeps no budget. The channel's own noise gives ε = {exact} against anyone who "
         f"sees the final model, and ε = {curious} against a base station that looks at every antenna."
     )
 
@@ -67,18 +102,18 @@ def trust_sentences(result: Result, name: str) -> list[str]:
     """What observers of signals learn of a scheme that hides devices from them, and what that rests on."""
     scheme, entry, config = result.schemes[name], result.summary["schemes"][name], result.config
     if scheme_shown(name).encoder.cover == "nothing" or entry["status"] != "done":
-        return eavesdropper_sentence(config, entry)
+        return eavesdropper_sentence(config, entry, scheme_shown(name).title)
     seen = entry["epsilon_by_observer"][scheme.observer]["gaussian"]
     who = OBSERVER_WORDS[scheme.observer]
     said = [
-        f"{scheme_shown(name).title}: {who} learns at most ε = {epsilon_text(seen)} about any one "
+        f"{scheme_shown(name).title}: {who} learns at most ε = {at_most_text(seen)} about any one "
         f"{'honest ' if config.privacy.colluding else ''}device over the whole run: {epsilon_meaning(seen)}."
     ]
     said += cover_sentence(scheme, config)
     said.append(rests_on(scheme, config))
     said += _colluding(config) + _dropouts(scheme, config) + _leak(scheme, config)
     if scheme.observer != "eavesdropper":
-        said += eavesdropper_sentence(config, entry)
+        said += eavesdropper_sentence(config, entry, scheme_shown(name).title)
     return said
 
 
@@ -132,7 +167,7 @@ def rests_on(scheme: SchemeResult, config: Config) -> str:
     return f"This rests on {'; on '.join(parts)}." if parts else ""
 
 
-def eavesdropper_sentence(config: Config, entry: dict[str, object]) -> list[str]:
+def eavesdropper_sentence(config: Config, entry: dict[str, object], title: str) -> list[str]:
     """What the eavesdropper learns, if there is one."""
     by_observer = entry["epsilon_by_observer"]
     if config.eavesdropper is None or not isinstance(by_observer, dict) or "eavesdropper" not in by_observer:
@@ -142,8 +177,8 @@ def eavesdropper_sentence(config: Config, entry: dict[str, object]) -> list[str]
     noise = "without any noise" if density is None else f"with noise of {number(density)} dBm/Hz"
     epsilon = by_observer["eavesdropper"]["gaussian"]
     return [
-        f"An eavesdropper {math.hypot(x, y):,.0f} m from the base station, with {config.eavesdropper.antennas} "
-        f"antennas {noise}, who also hears the models, learns at most ε = {epsilon_text(epsilon)}: "
+        f"{title}: an eavesdropper {math.hypot(x, y):,.0f} m from the base station, with "
+        f"{config.eavesdropper.antennas} antennas {noise}, who also hears the models, learns at most ε = {at_most_text(epsilon)}: "
         f"{epsilon_meaning(epsilon)}."
     ]
 

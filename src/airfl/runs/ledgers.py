@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError, about_file, in_words
-from airfl.privacy import Ledger, PrivacyError
+from airfl.privacy import Ledger, PrivacyError, relation_of
 from airfl.runs.manifest import DATA, MANIFEST, check_contents, is_run, is_sealed, read_manifest
 
 LEDGER_FORMAT = "airfl-ledgers/3"
@@ -85,7 +85,7 @@ def parse_ledgers(text: bytes, path: Path) -> LedgerFile:
         raise InputError(f"`{path}` is not a ledger file of this version; expected format `{LEDGER_FORMAT}`")
     try:
         groups = {name: [Ledger.from_mapping(item) for item in group] for name, group in data["schemes"].items()}
-        found = LedgerFile(float(data["delta"]), str(data["neighbours"]), groups)
+        found = LedgerFile(float(data["delta"]), relation_of(str(data["neighbours"])), groups)
     except PrivacyError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:

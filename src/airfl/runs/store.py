@@ -100,6 +100,7 @@ def load(out: str | Path) -> Result:
     try:
         config = from_toml(files["config.toml"].decode())
         summary = json.loads(files["summary.json"])
+        summary["neighbours"] = relation_of(summary["neighbours"])
         provenance = json.loads(files["provenance.json"])
         ledgers = parse_ledgers(files["ledger.json"], Path(out) / "ledger.json").schemes
         rows = rows_of(files["rounds.parquet"])
@@ -119,7 +120,7 @@ def load(out: str | Path) -> Result:
                 transmitting=entry.get("transmitting", 0.0),
                 cover=tuple(CoverUsed(**item) for item in entry.get("cover", ())),
                 delta=summary["delta"],
-                neighbours=relation_of(summary["neighbours"]),
+                neighbours=summary["neighbours"],
             )
             for name, entry in summary["schemes"].items()
         }

@@ -12,6 +12,7 @@ from typing import Any
 from airfl.config import Config, from_mapping
 from airfl.errors import InputError, about_file, in_words
 from airfl.imports import require_here
+from airfl.privacy.events import NEIGHBOUR_ALIASES
 from airfl.runs.lock import LOCK
 from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import write_text
@@ -155,14 +156,24 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) -> None:
     """Refuse to go on with another study or version, and show where they differ."""
-    if stored == json.loads(json.dumps(now)):
+    before, after = (_by_todays_names(item) for item in (stored, json.loads(json.dumps(now))))
+    if before == after:
         return
-    before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (stored, now))
+    before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (before, after))
     lines = [line for line in difflib.unified_diff(before, after, "folder", "now", n=0, lineterm="") if line[0] in "+-"]
     raise InputError(
         f"`{out}` was made by another study or version; name another folder, or go back to that one; the difference: "
         + "; ".join(lines[2:12])
     )
+
+
+def _by_todays_names(value: Any) -> Any:
+    """The same plain data, with the relation of neighbours by the name that it has now."""
+    if isinstance(value, dict):
+        return {key: _by_todays_names(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_by_todays_names(item) for item in value]
+    return NEIGHBOUR_ALIASES.get(value, value) if isinstance(value, str) else value
 
 
 def _digest(text: str) -> str:
