@@ -178,8 +178,8 @@ def eavesdropper_sentence(config: Config, entry: dict[str, object], title: str) 
     epsilon = by_observer["eavesdropper"]["gaussian"]
     return [
         f"{title}: an eavesdropper {math.hypot(x, y):,.0f} m from the base station, with "
-        f"{config.eavesdropper.antennas} antennas {noise}, who also hears the models, learns at most ε = {at_most_text(epsilon)}: "
-        f"{epsilon_meaning(epsilon)}."
+        f"{config.eavesdropper.antennas} antennas {noise}, who also hears the models, learns at most "
+        f"ε = {at_most_text(epsilon)}: {epsilon_meaning(epsilon)}."
     ]
 
 
