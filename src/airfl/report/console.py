@@ -40,8 +40,7 @@ def print_demo(demo: Demo) -> None:
     devices = demo.shielded.config.system.num_devices
     table.add_row(f"{devices:,}, base station too", *(percent(hidden) if e == 1.0 else "" for e in epsilons))
     console.print(table)
-    console.print(f"• {demo.shielded_line}", highlight=False)
-    for sentence in headline(demo.many):
+    for sentence in (*demo.lines, *headline(demo.many)):
         console.print(f"• {sentence}", highlight=False)
     print(f"\nReport: {demo.page.resolve()}")
 
