@@ -31,7 +31,7 @@ from airfl.report.demo import DEVICES, EPSILONS, SETTINGS
 from airfl.runs.store import write_csv
 
 #: Images of a device that the validation split leaves, and trials: the fewer devices, the more noise.
-VALIDATION = {50: (1000, 3), 500: (100, 2), 6000: (8, 1)}
+VALIDATION = {50: (1000, 3), 500: (100, 1), 6000: (8, 1)}
 SEED = 101
 #: Accuracy that a change has to bring.
 WORTH = 0.001
