@@ -3,11 +3,12 @@
     python -m experiments.demo_tuning --out experiments/results                 # goes on where it was stopped
     python -m experiments.demo_tuning --out experiments/results --seconds 150   # begins no run after so many seconds
 
-Every cell (devices, ε) has the demo's own link and begins with the settings of the preset `massive-linear`, or with
-those found for the ε before it. Of one setting after the other the next smaller and larger value is tried, as long as
-that brings a tenth of a point on the validation split (a sixth of the training part; the test part is not touched),
-until no single change does. Nobody has more than the preset's 40 rounds, nor more images in a round than its 6,000
-devices work through together. The seed is not that of the demo. Tuning is not private.
+Every cell (devices, ε) has the demo's own link and begins with the settings of the preset `massive-linear`, with those
+found for the ε before it, or with the best that was tried for it in an earlier call. Of one setting after the other the
+next smaller and larger value is tried, as long as that brings a tenth of a point on the validation split (a sixth of
+the training part; the test part is not touched), until no single change does. Nobody has more than the preset's 40
+rounds, nor more images in a round than its 6,000 devices work through together. The seed is not that of the demo.
+Tuning is not private.
 
 Writes demo_tuning.csv (a row per setting that was tried), demo_tuning.json (choices, provenance) and, once all cells
 are done, the settings that `airfl demo` reads.
@@ -103,9 +104,9 @@ class Table:
     def accuracy(self, devices: int, epsilon: float, setting: Setting) -> float:
         """Of one setting; run if it was not yet."""
         row = self.row(devices, epsilon, setting)
-        for known in self.rows:
-            if all(known[key] == row[key] for key in KEYS):
-                return float(known["accuracy_mean"])
+        known = {tuple(one[key] for key in KEYS): float(one["accuracy_mean"]) for one in self.rows}
+        if (key := tuple(row[name] for name in KEYS)) in known:
+            return known[key]
         if time.monotonic() > self._until:
             raise OutOfTime
         begun = time.monotonic()
@@ -122,6 +123,14 @@ class Table:
         write_csv(self._path, sorted(self.rows, key=lambda one: (one["devices"], one["epsilon"])), COLUMNS, digits=6)
         print({key: row[key] for key in COLUMNS if key not in ("seed", "trials", "accuracy_std")}, flush=True)
         return float(row["accuracy_mean"])
+
+    def best(self, devices: int, epsilon: float) -> Setting | None:
+        """The best setting of a cell that was tried before."""
+        known = {tuple(one[key] for key in KEYS): float(one["accuracy_mean"]) for one in self.rows}
+        every = [Setting(**dict(zip(LATTICE, values, strict=True))) for values in product(*LATTICE.values())]
+        keys = {setting: tuple(self.row(devices, epsilon, setting)[name] for name in KEYS) for setting in every}
+        tried = [setting for setting, key in keys.items() if key in known]
+        return max(tried, key=lambda setting: known[keys[setting]], default=None)
 
     @staticmethod
     def row(devices: int, epsilon: float, setting: Setting) -> dict[str, Any]:
@@ -185,7 +194,7 @@ def main() -> None:
         for devices in DEVICES:
             best = Setting()
             for epsilon in (*EPSILONS, math.inf):
-                best = chosen[devices, epsilon] = tune(table, devices, epsilon, best)
+                best = chosen[devices, epsilon] = tune(table, devices, epsilon, table.best(devices, epsilon) or best)
     except OutOfTime:
         raise SystemExit(f"{len(chosen)} of {4 * len(DEVICES)} cells are done; the same command goes on") from None
     SETTINGS.write_text("\n".join(settings_toml(chosen, table)) + "\n", encoding="utf-8")
