@@ -175,7 +175,7 @@ def tuning_sentence(rows: Sequence[Mapping[str, Any]], settings: Settings) -> st
     return (
         "Each point is tuned for its own number of devices and its own ε, on training images held out for that: at "
         f"most {rounds} rounds, and no more work in a round than {max(DEVICES):,} devices have together "
-        "(`experiments/demo_tuning.py`; no ε pays for tuning)."
+        "(experiments/demo_tuning.py; no ε pays for tuning)."
     )
 
 
@@ -213,7 +213,8 @@ def _points(cost: float) -> str:
 
 def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, settings: Settings, picture: bytes) -> Story:
     found = {(row["devices"], row["epsilon"]): row["accuracy_mean"] for row in rows}
-    costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in sorted({row["devices"] for row in rows})}
+    shown = {cell: round(100 * accuracy, 1) for cell, accuracy in found.items()}  # what tables print: costs agree
+    costs = {n: shown[n, math.inf] - shown[n, 1.0] for n in sorted({row["devices"] for row in rows})}
     least, middle, most = costs
     table = [
         {
@@ -238,6 +239,7 @@ def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, settings: 
         base64.b64encode(picture).decode(),
         "Test accuracy against ε, one trial. The points at the right are without noise. "
         + ("Each point is tuned for itself." if tuned else "All points have the same settings."),
-        f"The four schemes with {least:,} devices, " + ("all with what is best at ε = 1" if tuned else "at the same ε"),
+        f"The four schemes with {least:,} devices, "
+        + ("with the settings tuned for ε = 1" if tuned else "at the same ε"),
         table,
     )
