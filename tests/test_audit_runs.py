@@ -17,6 +17,7 @@ from airfl.devices import UpdateBlock, build_model, updates
 from airfl.engines import cpu_span
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, PrivacyError
+from airfl.report.sentences import audit_sentence
 from airfl.rounds import Schedule
 
 #: Twenty different settings: laws of participation, schemes, relations, and everything that touches noise or gains.
@@ -305,6 +306,9 @@ def test_one_run_with_many_canaries(tiny, monkeypatch):
     upper = audit.epsilon_upper["gaussian"]
     assert 0.0 <= audit.bound.epsilon_lower <= upper
     assert audit.bound.canaries == 250
+    assert audit.bound.epsilon_lower < audit.summary["epsilon_ceiling"]
+    assert audit.summary["epsilon_ceiling_gaussian"] is None
+    assert "With 250 canaries this audit could not have refuted a claim above ε = " in audit_sentence(audit.summary)
     assert not audit.refuted
 
     honest = EquivalentUplink.open
@@ -318,6 +322,36 @@ def test_one_run_with_many_canaries(tiny, monkeypatch):
     leaky = analysis.audit_one_run(config, "airfl-dp", 250, delta=1e-5)
     assert leaky.bound.epsilon_lower > audit.bound.epsilon_lower
     assert leaky.bound.epsilon_lower > 2.0
+
+
+def test_every_view_says_what_it_could_have_seen(tiny):
+    """Without noise every canary shows: what is measured is the ceiling. With noise no view gets beyond its own."""
+    bare = analysis.audit_run(config_of(tiny, "all", "fedavg-clip", "zero-out"), "fedavg-clip", 300)
+    private = analysis.audit_run(config_of(tiny, "all", "airfl-an", "zero-out"), "airfl-an", 300)
+    assert bare.bound.epsilon_lower == bare.bound.epsilon_ceiling > 3.0
+    assert bare.gaussian.epsilon_lower == bare.gaussian.epsilon_ceiling > bare.bound.epsilon_ceiling
+    views = {view["observer"]: view for view in private.summary["views"]}
+    assert set(views) == {"model", "models", "base-station"}
+    for view in views.values():
+        assert 0 <= view["epsilon_lower"] <= view["epsilon_ceiling"]
+        assert 0 <= view["epsilon_lower_gaussian"] <= view["epsilon_ceiling_gaussian"]
+    # Fewer repetitions, and a smaller share of what may go wrong.
+    assert (
+        views["models"]["epsilon_ceiling"]
+        < views["model"]["epsilon_ceiling"]
+        < views["base-station"]["epsilon_ceiling"]
+    )
+    assert private.summary["epsilon_ceiling"] == views["model"]["epsilon_ceiling"]
+    assert bare.summary["epsilon_ceiling_gaussian"] == bare.gaussian.epsilon_ceiling
+
+
+def test_the_sentence_names_the_largest_ceiling():
+    audit = analysis.audit_linear(8.0, 2000)
+    assert audit.bound.epsilon_ceiling == pytest.approx(5.889, abs=1e-3)
+    said = audit_sentence(audit.summary)
+    assert "With 2,000 repetitions in each world this audit could not have refuted a claim above ε = 5.9 (38.4" in said
+    assert said.endswith("the proven bound is beyond its reach.")
+    assert "beyond" not in audit_sentence(analysis.audit_linear(1.0, 2000).summary)
 
 
 def test_linear_mechanism_reaches_most_of_epsilon():
@@ -334,6 +368,7 @@ def test_command_line(call, tmp_path):
     code, out, _ = call("audit", "--mu", "2", "--repetitions", "5000", "--out", "figures")
     assert code == 0
     assert "Nothing speaks against it" in out
+    assert "measurable, at most" in out
     assert (tmp_path / "figures" / "audit.png").is_file()
     for arguments, word in (
         ([], "--mu"),

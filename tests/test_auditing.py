@@ -425,3 +425,88 @@ def test_looks_with_other_middles_are_pooled():
     assert gaussian_bound(*raw, 1e-2).mu_lower < 1.0
     shifted = [replace(item, scores_out=np.where(item.which < 1000, item.scores_out, 5.0)) for item in looks]
     assert np.array_equal(pooled(shifted).scores_in, together.scores_in)
+
+
+# What could have been seen
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@given(st.integers(3, 3000), st.floats(1e-9, 0.1), st.floats(0.5, 0.999))
+def test_the_ceiling_is_what_worlds_that_are_told_apart_prove(bound, repetitions, delta, confidence):
+    found = bound(np.ones(repetitions), np.zeros(repetitions), delta, confidence)
+    assert found.true_positive == (found.true_positive[1],) * 2
+    assert found.false_positive[0] == 0
+    assert found.epsilon_lower == found.epsilon_ceiling
+    same = bound(np.zeros(repetitions), np.zeros(repetitions), delta, confidence)
+    assert same.epsilon_lower == 0.0
+    assert same.epsilon_ceiling == found.epsilon_ceiling
+
+
+@given(st.integers(3, 300), st.integers(3, 300), st.floats(1e-9, 0.1), st.floats(0.5, 0.999))
+def test_the_ceiling_of_worlds_that_differ_in_size(number_in, number_out, delta, confidence):
+    """By hand: no error at all in the two thirds that count, read the better way round."""
+    counted_in, counted_out = number_in - number_in // 3, number_out - number_out // 3
+    low_in, low_out = (clopper_pearson(n, n, confidence)[0] for n in (counted_in, counted_out))
+    high_in, high_out = (clopper_pearson(0, n, confidence)[1] for n in (counted_in, counted_out))
+    ratios = [(low_in - delta) / high_out, (low_out - delta) / high_in]
+    found = threshold_bound(np.ones(number_in), np.zeros(number_out), delta, confidence)
+    assert found.epsilon_ceiling == pytest.approx(math.log(max(1.0, *ratios)), abs=1e-9)
+    assert found.epsilon_lower <= found.epsilon_ceiling
+    curve = gaussian_bound(np.ones(number_in), np.zeros(number_out), delta, confidence)
+    mu = max(0.0, stats.norm.ppf(low_in) - stats.norm.ppf(high_out))
+    assert curve.epsilon_ceiling == pytest.approx(gaussian_epsilon(delta, float(mu)), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@given(st.integers(0, 2**32), st.integers(3, 400), st.integers(3, 400), st.floats(0, 9), st.floats(1e-9, 0.1))
+def test_no_bound_lies_above_its_ceiling(bound, seed, number_in, number_out, mu, delta):
+    generator = np.random.default_rng(seed)
+    both = linear_scores(mu, number_in, generator, True), linear_scores(mu, number_out, generator, False)
+    found = bound(*both, delta)
+    assert 0.0 <= found.epsilon_lower <= found.epsilon_ceiling
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_more_repetitions_raise_the_ceiling(bound):
+    ceilings = [bound(np.zeros(n), np.zeros(n), 1e-3).epsilon_ceiling for n in (3, 12, 50, 200, 1000, 10_000, 100_000)]
+    assert ceilings[0] == 0.0
+    assert all(np.diff(ceilings) > 0)
+
+
+@given(st.integers(1, 500), st.data(), st.floats(1e-12, 1e-3), st.floats(0.5, 0.99))
+def test_the_ceiling_of_one_run(half, data, delta, confidence):
+    """Every guess right: the canaries in have the highest scores."""
+    canaries, guesses = 2 * half, 2 * data.draw(st.integers(1, half))
+    included = np.arange(canaries) >= half
+    perfect = one_run_bound(included.astype(float), included, guesses, delta, confidence)
+    assert perfect.correct == guesses
+    assert perfect.epsilon_lower == perfect.epsilon_ceiling
+    generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    found = one_run_bound(generator.standard_normal(canaries), included, guesses, delta, confidence)
+    assert found.epsilon_lower <= found.epsilon_ceiling == perfect.epsilon_ceiling
+
+
+def test_more_canaries_raise_the_ceiling_of_one_run():
+    ceilings = []
+    for canaries in (2, 6, 10, 50, 200, 1000, 5000):
+        included = np.arange(canaries) % 2 == 0
+        ceilings.append(one_run_bound(np.zeros(canaries), included, canaries, 1e-6).epsilon_ceiling)
+    assert ceilings[0] == 0.0
+    assert all(np.diff(ceilings) > 0)
+    # All of r guesses right: (1 + e^-ε)^-r = 0.05 where δ plays no part.
+    assert one_run_bound(np.arange(50.0), included[:50], 50, 1e-12).epsilon_ceiling == pytest.approx(
+        -math.log(0.05 ** (-1 / 50) - 1)
+    )
+
+
+@pytest.mark.parametrize("reading", BOUNDS)
+def test_the_ceiling_of_several_looks_is_that_of_all(reading):
+    """The look that proves most here is not the one that could have proven most."""
+    generator = np.random.default_rng(1)
+    looks = [look("many", 0.0, np.arange(3000), generator), look("few", 3.0, np.arange(60), generator)]
+    bounds = read_looks(looks, reading, 1e-3, 0.95)
+    found = best(bounds)
+    assert bounds["few"].epsilon_lower == found.epsilon_lower > bounds["many"].epsilon_lower
+    assert found.epsilon_ceiling == bounds["many"].epsilon_ceiling > bounds["few"].epsilon_ceiling
+    told_apart = [replace(item, scores_in=1 + 0 * item.scores_in, scores_out=0 * item.scores_out) for item in looks]
+    assert best(read_looks(told_apart, reading, 1e-3, 0.95)).epsilon_lower == found.epsilon_ceiling

@@ -17,11 +17,7 @@ from airfl import preset
 from airfl.channel import open_link
 from airfl.linkplan.accuracy import Measured, shipped
 from airfl.paper.studies import read_rows
-from airfl.report.demo import run_demo
-from airfl.report.page import rewrite_report
-from airfl.report.progress import DemoProgress
 from airfl.rounds import arrange
-from airfl.runs import load
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
 from airfl.transceiver.combiners.annealed import annealed
@@ -79,23 +75,6 @@ def test_the_combiner_serves_everybody_and_beats_the_cheap_one():
     heard = (channels @ found.combiner.conj().unsqueeze(-1)).abs()
     assert float(heard.min()) >= 1 - 1e-9
     assert bool((10 * torch.log10(mrc(channels).norm.square() / found.norm.square()) > 12.0).all())
-
-
-def test_demo_on_a_small_scale(tmp_path):
-    small = {"learning.dataset": "digits", "system.rounds": 3, "channel.power_w": 100.0, "system.num_antennas": 4}
-    with DemoProgress() as progress:
-        demo = run_demo(tmp_path, progress.of, preset("massive-linear").replace(small), {5: 100, 20: 25, 100: 5})
-    cells = {(row["devices"], row["epsilon"]) for row in demo.rows}
-    assert cells == {(n, e) for n in (5, 20, 100) for e in (0.5, 1.0, 4.0, math.inf)}
-    page = demo.page.read_text()
-    assert "More devices make privacy cheap" in page
-    assert "The four schemes with 5 devices" in page
-    assert (tmp_path / "figures" / "perk.png").stat().st_size > 10_000
-    json.dumps(demo.summary, allow_nan=False)
-    for row in demo.few.summary["schemes"]["airfl-dp"], demo.many.summary["schemes"]["airfl-dp"]:
-        assert row["epsilon"]["gaussian"] <= 1.0
-    demo.page.unlink()
-    assert rewrite_report(load(tmp_path), tmp_path).read_text() == page  # the story is kept with the run
 
 
 def test_results_of_other_models_are_kept(tmp_path):

@@ -27,6 +27,7 @@ class AuditBound:
 
     Attributes:
         epsilon_lower: ε is at least this at `delta`, with confidence `confidence`; 0 proves nothing.
+        epsilon_ceiling: what the same numbers of scores would have proven without a single error.
         mu_lower: the same for μ of a Gaussian trade-off curve; None if none was assumed.
         delta: δ.
         confidence: how sure, over the repetitions.
@@ -37,6 +38,7 @@ class AuditBound:
     """
 
     epsilon_lower: float
+    epsilon_ceiling: float
     mu_lower: float | None
     delta: float
     confidence: float
@@ -52,6 +54,7 @@ class OneRunBound:
 
     Attributes:
         epsilon_lower: ε is at least this at `delta`, with confidence `confidence`; 0 proves nothing.
+        epsilon_ceiling: what as many guesses would have proven, had all been right.
         delta: δ.
         confidence: how sure, over the coins that included the canaries and the noise of the run.
         canaries: m.
@@ -60,6 +63,7 @@ class OneRunBound:
     """
 
     epsilon_lower: float
+    epsilon_ceiling: float
     delta: float
     confidence: float
     canaries: int
@@ -110,9 +114,10 @@ def threshold_bound(
 
     tail = (1.0 - confidence) / 2.0
     threshold, bound = _choose(first, (plain, mirror), tail)
-    counts = rest.count(threshold)
+    counts, perfect = rest.count(threshold), rest.told_apart()
     return AuditBound(
         epsilon_lower=max(0.0, float(bound(counts, tail))),
+        epsilon_ceiling=max(0.0, float(plain(perfect, tail)), float(mirror(perfect, tail))),
         mu_lower=None,
         delta=delta,
         confidence=confidence,
@@ -146,6 +151,7 @@ def gaussian_bound(scores_in: np.ndarray, scores_out: np.ndarray, delta: float, 
     mu = max(0.0, float(bound(counts, tail)))
     return AuditBound(
         epsilon_lower=gaussian_epsilon(delta, mu),
+        epsilon_ceiling=gaussian_epsilon(delta, max(0.0, float(separation(rest.told_apart(), tail)))),
         mu_lower=mu,
         delta=delta,
         confidence=confidence,
@@ -208,6 +214,7 @@ def one_run_bound(
     correct = int(np.count_nonzero(coins[order[-half:]])) + half - int(np.count_nonzero(coins[order[:half]]))
     return OneRunBound(
         epsilon_lower=_refuted_epsilon(canaries, guesses, correct, delta, confidence),
+        epsilon_ceiling=_refuted_epsilon(canaries, guesses, guesses, delta, confidence),
         delta=delta,
         confidence=confidence,
         canaries=canaries,
@@ -271,6 +278,10 @@ class _Worlds:
         """The counts at one threshold."""
         hits, alarms = (np.asarray(np.count_nonzero(x >= threshold)) for x in (self.scores_in, self.scores_out))
         return _Counts(hits, len(self.scores_in), alarms, len(self.scores_out))
+
+    def told_apart(self) -> _Counts:
+        """The counts at a threshold that lies between all scores of one world and all of the other."""
+        return _Counts(np.asarray(len(self.scores_in)), len(self.scores_in), np.asarray(0), len(self.scores_out))
 
 
 _Bound = Callable[[_Counts, float], np.ndarray]

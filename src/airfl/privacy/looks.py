@@ -65,5 +65,6 @@ def read_looks(looks: Sequence[Look], reading: Reading, delta: float, confidence
 
 
 def best(bounds: dict[str, AuditBound]) -> AuditBound:
-    """The bound that proves most; the first of equal ones."""
-    return max(bounds.values(), key=lambda bound: bound.epsilon_lower)
+    """The bound that proves most, the first of equal ones; its ceiling is that of all of them."""
+    found = max(bounds.values(), key=lambda bound: bound.epsilon_lower)
+    return replace(found, epsilon_ceiling=max(bound.epsilon_ceiling for bound in bounds.values()))

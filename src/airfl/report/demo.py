@@ -1,10 +1,10 @@
-"""The demo: the same idea with 50, 500 and 6,000 devices, one picture, one page."""
+"""The demo: the same idea with 50, 500 and 6,000 devices, each tuned for itself, one picture, one page."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from airfl.report.perk_figure import accuracy_against_epsilon
 from airfl.runs import Progress, Result, run, write_run
 from airfl.runs.manifest import PERK, STORY
 from airfl.schemes import scheme_shown
+from airfl.toml import parse_toml
 from airfl.wording import epsilon_text, percent, power_text
 
 #: Devices and the images of each: always the same 60,000 in all.
@@ -22,9 +23,16 @@ DEVICES = {50: 1200, 500: 120, 6000: 10}
 EPSILONS = (0.5, 1.0, 4.0)
 #: Of its picture.
 TITLE = "The same images, the same ε, more devices"
+#: What each of them is trained with, by `experiments/demo_tuning.py`.
+SETTINGS = Path(__file__).with_name("demo_settings.toml")
 #: Of the preset `shielded`: a link with the power to hide. The rest of the fleet's configuration stays.
 SMALL_CELL = ("cell_radius_m", "min_distance_m", "power_w")
 FEW_SCHEMES = ("fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp")
+#: Accuracy of guessing one of ten classes.
+CHANCE = 0.1
+
+#: Changes of a configuration, by devices and ε.
+Settings = Mapping[tuple[int, float], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Demo:
         few: the four schemes with 50 devices at the same ε.
         shielded: as many devices as ``many`` in a small cell, with ε = 1 against the base station itself.
         rows: accuracy by devices and ε.
+        settings: what was changed for each of them.
         page: the report.
     """
 
@@ -43,7 +52,13 @@ class Demo:
     few: Result
     shielded: Result
     rows: tuple[dict[str, Any], ...]
+    settings: Settings
     page: Path
+
+    @property
+    def lines(self) -> list[str]:
+        """How to read the table, a sentence each."""
+        return [tuning_sentence(self.rows, self.settings), *unlearnt_sentences(self.rows), self.shielded_line]
 
     @property
     def shielded_line(self) -> str:
@@ -55,8 +70,10 @@ class Demo:
     @property
     def summary(self) -> dict[str, Any]:
         """For machines; null is ε = ∞."""
+        settings = [{"devices": n, "epsilon": e, **changes} for (n, e), changes in self.settings.items()]
         return {
             "rows": _plain(self.rows),
+            "settings": _plain(settings),
             "many": self.many.summary,
             "few": self.few.summary,
             "shielded": self.shielded.summary,
@@ -64,11 +81,22 @@ class Demo:
         }
 
 
+def tuned_settings() -> Settings:
+    """What each number of devices is trained with at each ε, found by ``experiments/demo_tuning.py``."""
+    found = {}
+    for entry in parse_toml(SETTINGS.read_text(encoding="utf-8"))["setting"]:
+        own = {key: value for key, value in entry.items() if key not in ("devices", "epsilon", "validation_accuracy")}
+        changes = {f"{'system' if key == 'rounds' else 'learning'}.{key}": value for key, value in own.items()}
+        found[entry["devices"], float(entry["epsilon"])] = changes
+    return found
+
+
 def run_demo(
     folder: Path,
     progress: Callable[[str, Config], Progress],
     base: Config | None = None,
     fleets: Mapping[int, int] = DEVICES,
+    settings: Settings | None = None,
 ) -> Demo:
     """Run everything and write the report.
 
@@ -76,40 +104,52 @@ def run_demo(
         progress: given a title and a configuration, who hears about its rounds.
         base: many devices at ε = 1; default: the preset ``massive-linear``.
         fleets: three numbers of devices and the images of each device.
+        settings: what to change for each of them; default: ``tuned_settings``, nothing where ``base`` is given.
     """
     start = base or preset("massive-linear")
-    least, middle, most = sorted(fleets)
+    if settings is None:
+        settings = tuned_settings() if base is None else {}
+    least, _, most = sorted(fleets)
 
-    def result(devices: int, changes: Mapping[str, Any]) -> Result:
+    def result(devices: int, epsilon: float, schemes: Sequence[str], more: Mapping[str, Any] | None = None) -> Result:
         fleet = {"system.num_devices": devices, "learning.samples_per_device": fleets[devices]}
-        config = start.replace({**fleet, **changes})
+        budget = {"privacy.epsilon": epsilon} if math.isfinite(epsilon) else {}
+        own = settings.get((devices, epsilon), {})
+        config = start.replace({**fleet, **own, **budget, **(more or {}), "scheme.names": list(schemes)})
         found = run(config, progress=progress(f"{devices:,} devices", config))
         if any(entry.status == "interrupted" for entry in found.schemes.values()):
             raise KeyboardInterrupt
         return found
 
-    many = result(most, {})
+    many = result(most, 1.0, start.scheme.names)
     cell = {f"channel.{key}": getattr(preset("shielded").channel, key) for key in SMALL_CELL}
-    shielded = result(most, {**cell, "scheme.names": ["airfl-shielded"]})
-    few = result(least, {"scheme.names": list(FEW_SCHEMES)})
-    rows = [_row(most, 1.0, many, "airfl-dp"), _row(most, math.inf, many, "fedavg-clip")]
-    rows += [_row(least, 1.0, few, "airfl-dp"), _row(least, math.inf, few, "fedavg-clip")]
-    # Where the channel's own noise meets ε = 1 it meets all larger ones, with the same noise: it is the same run.
-    is_perk = all(perk.is_perk for perk in many.schemes["airfl-dp"].perks)
-    for devices in fleets:
-        for epsilon in EPSILONS:
-            if devices == most and epsilon > 1.0 and is_perk:
-                rows.append(_row(devices, epsilon, many, "airfl-dp"))
-            elif epsilon != 1.0 or devices == middle:
-                found = result(devices, {"privacy.epsilon": epsilon, "scheme.names": ["airfl-dp"]})
-                rows.append(_row(devices, epsilon, found, "airfl-dp"))
-    rows.append(_row(middle, math.inf, result(middle, {"scheme.names": ["fedavg-clip"]}), "fedavg-clip"))
-    rows.sort(key=lambda row: (row["devices"], row["epsilon"]))
+    shielded = result(most, 1.0, ["airfl-shielded"], cell)
+    few = result(least, 1.0, FEW_SCHEMES)
+    at_one = {most: many, least: few}
+    rows = []
+    for devices in sorted(fleets):
+        for epsilon in (*EPSILONS, math.inf):
+            scheme = "airfl-dp" if math.isfinite(epsilon) else "fedavg-clip"
+            found = at_one.get(devices)
+            same = settings.get((devices, epsilon)) == settings.get((devices, 1.0))
+            if found is None or not (same and _stands_for(found, epsilon)):
+                found = result(devices, epsilon, [scheme])
+            rows.append(_row(devices, epsilon, found, scheme))
     files = accuracy_against_epsilon(rows, TITLE)
     pictures = {name: files[Path(name).suffix[1:]] for name in PERK}
-    story = _story(rows, few, shielded)
+    story = _story(rows, few, shielded, settings)
     many = write_run(many, folder, {**pictures, STORY: json.dumps(asdict(story)).encode()})
-    return Demo(many, few, shielded, tuple(rows), write_report(many, folder, story))
+    return Demo(many, few, shielded, tuple(rows), settings, write_report(many, folder, story))
+
+
+def _stands_for(at_one: Result, epsilon: float) -> bool:
+    """Whether a run at ε = 1 is also the one at another ε, or without noise, with the same settings."""
+    if epsilon == 1.0:
+        return True
+    if not math.isfinite(epsilon):
+        return "fedavg-clip" in at_one.schemes
+    # Where the channel's own noise meets ε = 1 it meets all larger ones, with the same noise.
+    return epsilon > 1.0 and all(perk.is_perk for perk in at_one.schemes["airfl-dp"].perks)
 
 
 def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str, Any]:
@@ -117,9 +157,36 @@ def _row(devices: int, epsilon: float, result: Result, scheme: str) -> dict[str,
     return {"devices": devices, "epsilon": epsilon, "accuracy_mean": entry["accuracy_mean"], "trials": entry["trials"]}
 
 
-def _plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _plain(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For JSON, which has no infinity: null is ε = ∞."""
     return [{**row, "epsilon": row["epsilon"] if math.isfinite(row["epsilon"]) else None} for row in rows]
+
+
+def is_tuned(rows: Sequence[Mapping[str, Any]], settings: Settings) -> bool:
+    """Whether each point has settings of its own."""
+    return all((row["devices"], row["epsilon"]) in settings for row in rows)
+
+
+def tuning_sentence(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """What the lines were tuned for."""
+    if not is_tuned(rows, settings):
+        return "The settings are not tuned for each number of devices and ε: a line may do better with its own."
+    rounds = max(changes["system.rounds"] for changes in settings.values())
+    return (
+        "Each point is tuned for its own number of devices and its own ε, on training images held out for that: at "
+        f"most {rounds} rounds, and no more work in a round than {max(DEVICES):,} devices have together "
+        "(experiments/demo_tuning.py; no ε pays for tuning)."
+    )
+
+
+def unlearnt_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which points are hardly better than guessing."""
+    return [
+        f"With {row['devices']:,} devices and ε = {epsilon_text(row['epsilon'])} next to nothing is learnt: "
+        f"{percent(row['accuracy_mean'])}, where guessing has {percent(CHANCE)}."
+        for row in rows
+        if row["accuracy_mean"] is None or row["accuracy_mean"] < 2 * CHANCE
+    ]
 
 
 def shielded_sentence(shielded: Result, trusted: float) -> str:
@@ -139,9 +206,15 @@ def shielded_sentence(shielded: Result, trusted: float) -> str:
     )
 
 
-def _story(rows: list[dict[str, Any]], few: Result, shielded: Result) -> Story:
+def _points(cost: float) -> str:
+    """A loss of accuracy, in points."""
+    return f"{cost:.1f}" if cost >= 0.05 else "nothing"
+
+
+def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, settings: Settings) -> Story:
     found = {(row["devices"], row["epsilon"]): row["accuracy_mean"] for row in rows}
-    costs = {n: 100 * (found[n, math.inf] - found[n, 1.0]) for n in sorted({row["devices"] for row in rows})}
+    shown = {cell: round(100 * accuracy, 1) for cell, accuracy in found.items()}  # what tables print: costs agree
+    costs = {n: shown[n, math.inf] - shown[n, 1.0] for n in sorted({row["devices"] for row in rows})}
     least, middle, most = costs
     table = [
         {
@@ -151,17 +224,22 @@ def _story(rows: list[dict[str, Any]], few: Result, shielded: Result) -> Story:
         }
         for name, entry in few.summary["schemes"].items()
     ]
+    tuned = is_tuned(rows, settings)
     return Story(
         "More devices make privacy cheap",
         (
-            f"ε = 1 costs {costs[least]:.1f} points of accuracy with {least:,} devices, {costs[middle]:.1f} with "
-            f"{middle:,} and {costs[most]:.1f} with {most:,}. All have the same images between them.",
+            f"ε = 1 costs {_points(costs[least])} points of accuracy with {least:,} devices, {_points(costs[middle])} "
+            f"with {middle:,} and {_points(costs[most])} with {most:,}. All have the same images between them.",
             "The noise that hides one device does not depend on how many there are, and the sum of their updates grows "
             "with every one.",
+            tuning_sentence(rows, settings),
+            *unlearnt_sentences(rows),
             shielded_sentence(shielded, found[most, 1.0]),
         ),
-        "Test accuracy against ε. The points at the right are without noise.",
-        f"The four schemes with {least:,} devices, at the same ε",
+        "Test accuracy against ε, one trial. The points at the right are without noise. "
+        + ("Each point is tuned for itself." if tuned else "All points have the same settings."),
+        f"The four schemes with {least:,} devices, "
+        + ("with the settings tuned for ε = 1" if tuned else "at the same ε"),
         table,
         _plain(rows),
     )

@@ -141,7 +141,22 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
                 f" To {OBSERVER_WORDS[view['observer']]} it leaks at least ε = {epsilon_text(view['epsilon_lower'])}, "
                 f"and at most {epsilon_text(upper)} ({name})."
             )
-    return f"{said} Nothing speaks against it."
+    return f"{said} Nothing speaks against it. {ceiling_sentence(summary)}"
+
+
+def ceiling_sentence(summary: Mapping[str, Any]) -> str:
+    """What an audit of this size could have refuted, had the attack never erred."""
+    ceilings = [
+        max((view[key] for view in summary["views"] if view[key] is not None), default=None)
+        for key in ("epsilon_ceiling", "epsilon_ceiling_gaussian")
+    ]
+    count, up = summary["repetitions"], [None if c is None else epsilon_text(math.ceil(10 * c) / 10) for c in ceilings]
+    size = f"{count:,} canaries" if up[1] is None else f"{count // 2:,} repetitions in each world"
+    gaussian = "" if up[1] is None else f" ({up[1]} for a Gaussian trade-off curve)"
+    said = f"With {size} this audit could not have refuted a claim above ε = {up[0]}{gaussian}"
+    upper = tightest(summary["epsilon_upper"])[1]
+    beyond = upper is None or upper > max(c for c in ceilings if c is not None)
+    return f"{said}: the proven bound is beyond its reach." if beyond else f"{said}."
 
 
 def private_schemes(result: Result) -> list[str]:

@@ -44,6 +44,7 @@ def _rows(summary: Mapping[str, Any], share: str) -> Iterator[tuple[str, str, st
     if summary["epsilon_lower_gaussian"] is not None:
         reading = f"{share}, if the trade-off curve is Gaussian (μ ≥ {summary['mu_lower']:.4g})"
         yield "measured, at least", f"{summary['epsilon_lower_gaussian']:.4g}", reading
+    yield "measurable, at most", *_ceiling_cells(summary)
     for name, value in summary["epsilon_upper"].items():
         verdict = "refuted" if name in summary["views"][0]["refuted"] else "not refuted"
         proof = "" if ACCOUNTANTS[name].valid else ", not a proof"
@@ -56,9 +57,17 @@ def _view_rows(view: Mapping[str, Any], share: str) -> Iterator[tuple[str, str, 
     yield f"{name}, at least", f"{view['epsilon_lower']:.4g}", f"{share}, for any mechanism"
     reading = f"{share}, if the trade-off curve is Gaussian"
     yield f"{name}, at least", f"{view['epsilon_lower_gaussian']:.4g}", reading
+    yield f"{name}, measurable", *_ceiling_cells(view)
     for claim, value in view["epsilon_upper"].items():
         verdict = "refuted" if claim in view["refuted"] else "not refuted"
         yield f"{name}, {claim}, at most", epsilon_text(value), verdict
+
+
+def _ceiling_cells(view: Mapping[str, Any]) -> tuple[str, str]:
+    """The most that an observer's attack could have proven, and the same for the Gaussian reading."""
+    gaussian = view["epsilon_ceiling_gaussian"]
+    also = "" if gaussian is None else f" ({gaussian:.4g} if the trade-off curve is Gaussian)"
+    return f"{view['epsilon_ceiling']:.4g}", f"had the attack never erred{also}"
 
 
 def print_self_test(found: SelfTest) -> None:

@@ -29,6 +29,6 @@ def print_demo(demo: Demo) -> None:
         "test accuracy (δ = 1e-5, one device's contribution set to zero, against anyone who sees the model)",
     )
     console = plain_console()
-    for sentence in (demo.shielded_line, *headline(demo.many)):
+    for sentence in (*demo.lines, *headline(demo.many)):
         console.print(f"• {sentence}", highlight=False)
     print(f"\nReport: {demo.page.resolve()}")
