@@ -21,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 import airfl
-from airfl.imports import import_object, path_of, source_digest
+from airfl.imports import import_object, path_of, require_here, source_digest
 from airfl.privacy import GaussianAccountant
 from airfl.report import bars
 from airfl.schemes import SCHEMES, Clip
@@ -290,6 +290,17 @@ def test_a_function_whose_data_have_changed_is_refused_until_it_is_given_again(s
     rows = airfl.sweep(renewed, axes=axes)
     truth = airfl.run(renewed.replace({"learning.batch_size": 10})).summary["schemes"]["fedavg"]["accuracy_mean"]
     assert rows[0]["accuracy_mean"] == truth < first[0]["accuracy_mean"]
+
+
+def test_a_class_of_data_that_was_changed_is_good_again_once_it_is_made_again():
+    code = "class part:\n size = 3\n def __getitem__(self, index): return index"
+    old = defined(code)
+    path = path_of(old)
+    old.size = 4
+    with pytest.raises(airfl.InputError, match=CHANGED):
+        require_here([path])
+    assert path_of(defined(code)) == path
+    require_here([path])
 
 
 def test_every_study_reads_its_data_anew_and_once(small, tmp_path, monkeypatch):

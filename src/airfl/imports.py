@@ -129,7 +129,7 @@ def path_of(part: object) -> str:
     path = f"here:{re.sub(r'[^A-Za-z0-9_]', '', own) or 'part'}-{digest or secrets.token_hex(4)}"
     if digest and isinstance(part, FunctionType | type | functools.partial):
         _WATCHED.add(path)
-    if not any(hasattr(part, attribute) for attribute in _DATA):
+    if isinstance(part, type) or not any(hasattr(part, attribute) for attribute in _DATA):
         _HERE[path] = part
     elif path not in _HERE:  # one copy, however often the same data are given
         _HERE[path] = part
