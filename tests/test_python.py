@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 import airfl
-from airfl.imports import path_of, source_digest
+from airfl.imports import import_object, path_of, require_here, source_digest
 from airfl.privacy import GaussianAccountant
 from airfl.report import bars
 from airfl.schemes import SCHEMES, Clip
@@ -107,13 +109,78 @@ def test_what_cannot_be_looked_into_is_like_nothing_else():
     assert path_of(made()) != path_of(made())
 
 
+def defined(code, **more):
+    """What code of a notebook defines: `part`."""
+    cell = {"__name__": "__main__", "np": np, "nn": nn, "functools": functools, **more}
+    exec(code, cell)
+    return cell["part"]
+
+
+@pytest.mark.parametrize(
+    ("code", "one", "other"),
+    [
+        ("part = lambda: W", np.zeros((4, 2)), np.ones((4, 2))),
+        ("part = lambda: W", torch.zeros(2), torch.ones(2)),
+        ("part = lambda: W", torch.zeros(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16)),
+        ("part = lambda: W", [1], [2]),
+        ("part = lambda: W", {"lr": 1}, {"lr": 5}),
+        ("part = lambda: W", {"a", "b"}, {"a", "c"}),
+        ("part = lambda: W", None, 5),
+        ("part = lambda: W()", functools.partial(int, 1), functools.partial(int, 2)),
+        ("part = lambda: W", nn.Linear(2, 2), nn.Linear(5, 2)),
+        ("part = lambda: (lambda: [W for _ in 'ab'])()", 3, 4),
+        ("def part():\n class A:\n  n = W\n return A", 3, 4),
+        ("inner = lambda: W[0]\npart = lambda: inner()", [3], [4]),
+        ("inner = functools.lru_cache(lambda: W)\npart = lambda: inner()", 3, 4),
+        ("part = lambda: 0\npart.times = W", 3, 4),
+        ("class part:\n _n = W", 3, 4),
+        ("class part:\n __slots__ = ('a',)\n _n = W\n def __call__(self): return super().__call__()", 3, 4),
+        ("class part:\n @property\n def n(self): return W", 3, 4),
+        ("class part:\n @staticmethod\n def n(): return W", 3, 4),
+        ("class part:\n @classmethod\n def n(cls): return W", 3, 4),
+        ("class part:\n @functools.cached_property\n def n(self): return W", 3, 4),
+        ("import abc\nclass part(abc.ABC):\n _n = W", 3, 4),
+        ("from dataclasses import dataclass\n@dataclass\nclass part:\n n: int = W", 3, 4),
+        ("class A:\n _n = W\npart = A()", 3, 4),
+        ("@functools.wraps(np.mean)\ndef part(): return W", 3, 4),
+    ],
+)
+def test_whatever_a_function_or_class_uses_is_part_of_it(code, one, other):
+    assert path_of(defined(code, W=one)) == path_of(defined(code, W=one)) != path_of(defined(code, W=other))
+
+
+def test_a_function_is_known_by_its_arguments_and_not_by_attributes_that_have_the_name_of_a_global():
+    assert path_of(lambda: 1) != path_of(lambda shape: 1)
+    code = "part = lambda x: np.abs(x).data"
+    assert path_of(defined(code, data=1)) == path_of(defined(code, data=2))
+
+
+def test_an_open_file_among_what_is_used_makes_a_part_like_no_other(tmp_path, small):
+    with open(tmp_path / "lines", "w+") as file:
+        part = defined("part = lambda inputs: inputs.flatten(1) if W else None", W=file)
+        assert path_of(part) != path_of(part)
+        config = small.replace({"learning.features": part, "learning.num_classes": 10})
+        assert airfl.run(config).schemes["airfl-dp"].status == "done"
+
+
 def test_a_path_is_the_same_in_another_process():
-    code = "from airfl.imports import path_of\nprint(path_of(lambda channels: channels[..., 0, :]))"
+    code = """
+from airfl.imports import path_of
+names = {"a", "b", "c", ("d", frozenset("ef"))}
+print(path_of(lambda channels: channels[..., 0, :] if channels in {"a", "b", "c", "d"} else names))
+"""
     run = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in "1234"
     ]
-    assert run[0] == run[1].strip() + "\n"
+    assert len(set(run)) == 1
+    assert run[0].startswith("here:lambda-")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +237,87 @@ def test_a_network_is_where_training_begins_and_is_left_alone(small):
         network[1].weight.add_(1.0)  # trained on by its owner: nothing to the configuration
     again = airfl.run(config.replace({"privacy.epsilon": 1e6})).schemes["airfl-dp"].models
     assert torch.equal(models, again)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda data: data,
+        list,
+        lambda data: tuple(torch.from_numpy(part) for part in data),
+        lambda data: [TensorDataset(*map(torch.from_numpy, half)) for half in (data[:2], data[2:])],
+        lambda data: (Pairs(*data[:2]), Pairs(*data[2:])),
+        lambda data: airfl.Dataset(np.concatenate(data[::2]), np.concatenate(data[1::2]), 90, 2),
+    ],
+    ids=["arrays", "list", "tensors", "tensor-datasets", "datasets", "airfl"],
+)
+def test_data_that_change_later_are_nothing_to_a_configuration(small, given):
+    own = given(arrays())
+    config = small.replace({"learning.dataset": own, "system.trials": 1, "scheme.names": ["fedavg"]})
+    before = airfl.run(config).schemes["fedavg"].models
+    kept = import_object(config.learning.dataset, "data")
+    for labels in (own.labels,) if isinstance(own, airfl.Dataset) else [labels_of(half) for half in own]:
+        labels[:] = 1 - labels
+    assert torch.equal(airfl.run(config).schemes["fedavg"].models, before)
+    assert small.replace({"learning.dataset": own}).learning.dataset != config.learning.dataset
+    again = small.replace({"learning.dataset": given(arrays())}).learning.dataset
+    assert again == config.learning.dataset
+    assert import_object(again, "data") is kept  # one copy
+
+
+def labels_of(part):
+    """What there is to change: the labels of a data set, or any array itself."""
+    return part.tensors[1] if isinstance(part, TensorDataset) else getattr(part, "labels", part)
+
+
+CHANGED = "something that `here:part-.*` uses has changed since .*; give the object again with `replace`"
+
+
+def test_a_function_whose_data_have_changed_is_refused_until_it_is_given_again(small, tmp_path):
+    data = list(arrays())
+    part = defined("def part(): return W", W=data)
+    alone = {"system.trials": 1, "scheme.names": ["fedavg"], "learning.learning_rate": 0.5}
+    config = small.replace({"learning.dataset": part, **alone})
+    axes = {"learning.batch_size": [10, 20]}
+    first = airfl.sweep(config, tmp_path / "o", axes=axes)
+    data[1] = 1 - data[1]
+    for call in (airfl.run, lambda old: airfl.sweep(old, axes=axes)):
+        with pytest.raises(airfl.InputError, match=CHANGED):
+            call(config)
+    renewed = config.replace({"learning.dataset": part})
+    with pytest.raises(airfl.InputError, match="another study or version"):
+        airfl.sweep(renewed, tmp_path / "o", axes=axes, resume=True)
+    rows = airfl.sweep(renewed, axes=axes)
+    truth = airfl.run(renewed.replace({"learning.batch_size": 10})).summary["schemes"]["fedavg"]["accuracy_mean"]
+    assert rows[0]["accuracy_mean"] == truth < first[0]["accuracy_mean"]
+
+
+def test_a_class_of_data_that_was_changed_is_good_again_once_it_is_made_again():
+    code = "class part:\n size = 3\n def __getitem__(self, index): return index"
+    old = defined(code)
+    path = path_of(old)
+    old.size = 4
+    with pytest.raises(airfl.InputError, match=CHANGED):
+        require_here([path])
+    assert path_of(defined(code)) == path
+    require_here([path])
+
+
+def test_every_study_reads_its_data_anew_and_once(small, tmp_path, monkeypatch):
+    (tmp_path / "own_data.py").write_text(
+        "flip, calls = 0, 0\ndef data():\n    global calls\n    calls += 1\n"
+        "    from tests.test_python import arrays\n    a, b, c, d = arrays()\n    return a, b ^ flip, c, d\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_data
+
+    config = small.replace({"learning.dataset": "own_data:data", "scheme.names": ["fedavg"], "system.trials": 1})
+    axes = {"learning.learning_rate": [0.4, 0.5]}
+    first = airfl.sweep(config, axes=axes)
+    assert own_data.calls == 1
+    own_data.flip = 1
+    assert airfl.sweep(config, axes=axes)[0]["accuracy_mean"] < first[0]["accuracy_mean"]
+    assert own_data.calls == 2
 
 
 def test_a_function_or_class_makes_a_new_network_for_every_trial(small):

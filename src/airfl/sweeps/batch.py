@@ -36,8 +36,9 @@ NO_LEDGERS = "airfl-part/2"
 #: Before receipts had a checksum of their own.
 NO_CHECKSUM = "airfl-part/1"
 
-#: A data set stays in the process: batches of a study share it.
+#: A data set stays in the process: batches of a study share it. By its name, so that each study begins anew.
 _samples = lru_cache(maxsize=2)(samples_of)
+forget_samples = _samples.cache_clear
 
 
 class Stopped(Exception):

@@ -20,7 +20,7 @@ from airfl.runs.manifest import sweep_up
 from airfl.runs.store import write_atomically, write_csv, write_text
 from airfl.runs.tracking import Tracker
 from airfl.study import Batch, Plan, Study
-from airfl.sweeps.batch import Folder, part_schema
+from airfl.sweeps.batch import Folder, forget_samples, part_schema
 from airfl.sweeps.executors import Event, Executor, Job
 from airfl.sweeps.planfile import BASE, find_plan, open_folder
 from airfl.sweeps.summary import flat, receipts_of, sound_receipts, summarise
@@ -126,6 +126,7 @@ def sweep(
     """
     standing = Standing(plan)
     waiting: list[Batch] = []
+    forget_samples()
     _require_files(plan, folder)
     _sweep_up(plan, folder)
     for batch in plan.batches:
