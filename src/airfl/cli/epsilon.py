@@ -103,7 +103,7 @@ def epsilon(
     answers = privacy.compare(ledgers, delta, neighbours, observer, accountant)
     relation = privacy.default_neighbours(ledgers[0]) if neighbours is None else privacy.relation_of(neighbours)
     findings = privacy.proven(ledgers, delta, relation, observer, accountant, as_stated=question is not None)
-    answer = Answer(answers, findings, kept, scheme, len(ledgers))
+    answer = Answer(answers, findings, kept, scheme, len(ledgers), question.rounding if question else "")
     if out is not None and question is not None:
         _draw(question, diameter or [], delta, relation, out)
     if as_json:
