@@ -85,7 +85,7 @@ class WhatIf:
         n, r = self.num_devices, self.participation
         if n is None or math.isclose(self.drawn, r * n, rel_tol=1e-9):
             return ""
-        return f"{self.drawn:.0f} of {n} devices are drawn each round, r = {self.drawn / n:g} in place of {r:g}"
+        return f"Each round draws {self.drawn:.0f} of {n} devices: r = {self.drawn / n:g} in place of {r:g}"
 
     def ledger(self, rounds: int | None = None) -> Ledger:
         """The ledger of such a run; ``rounds`` in place of T."""

@@ -194,7 +194,9 @@ class _Asked:
         finite = dict.fromkeys(other.scheme for other in self.source.cells if self.x.value(other) is not None)
         if finite and cell.scheme not in finite:
             keep = " ".join(f"--where scheme={name}" for name in finite)
-            raise InputError(f"`{cell.scheme}` has no finite ε, so it has no place on this axis; leave it out with {keep}")
+            raise InputError(
+                f"`{cell.scheme}` has no finite ε, so it has no place on this axis; leave it out with {keep}"
+            )
 
 
 def drawing_of(source: Source, wish: Wish) -> Drawing:
