@@ -25,6 +25,7 @@ from airfl.privacy import (
     PrivacyError,
     Target,
     WhatIf,
+    convergent,
     keep,
     least_noise,
     make_accountant,
@@ -33,7 +34,6 @@ from airfl.privacy import (
     proven,
     rounds_for,
 )
-from airfl.privacy import convergent
 from airfl.wording import rounded_up
 
 FULL = ("--clip-norm", "83.5722", "--noise-var", "10726", "--rounds", "50")
@@ -157,7 +157,7 @@ def asked(call, *arguments):
         ),
         (
             ("--epsilon", "11", "--clip-norm", "1", "--noise-var", "4", "--accountant", "park2023"),
-            "`park2023` gives ε = 10.796 at δ = 1e-5 (one device's contribution set to zero, against anyone who sees "
+            "`park2023` gives ε = 10.752 at δ = 1e-5 (one device's contribution set to zero, against anyone who sees "
             "the models) for 18 rounds, the most for the target of 11. That is not a proof: the true ε may be larger.",
         ),
         (  # one round is too many, so that only noise would help
