@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
 from dp_accounting.pld import PLDAccountant
@@ -23,6 +25,7 @@ from airfl.privacy import (
     PrivacyError,
     Target,
     WhatIf,
+    convergent,
     keep,
     least_noise,
     make_accountant,
@@ -137,8 +140,36 @@ def asked(call, *arguments):
         (
             ("--epsilon", "2", "--clip-norm", "1", "--rounds", "20", "--accountant", "paper"),
             "`paper` gives ε = 2 at δ = 1e-5 (one device's data replaced by any other, against anyone who sees only "
-            "the final model) for 20 rounds with noise of variance 250.259, std 15.82, noise multiplier 15.82. That is "
-            "not a proof: the true ε may be larger.",
+            "the final model) for 20 rounds with noise of variance 250.259, std 15.82, noise multiplier 15.82, the "
+            "least for the target of 2. That is not a proof: the true ε may be larger.",
+        ),
+        (
+            ("--epsilon", "1", "--clip-norm", "1", "--noise-var", "4", "--accountant", "koda2020"),
+            "`koda2020` gives ε = 2.4225 at δ = 1e-5 (one device's contribution set to zero, against anyone who sees "
+            "the models) for 1 round, above the target of 1 by this count. That is not a proof: the true ε may be "
+            "larger.",
+        ),
+        (
+            ("--epsilon", "11", "--clip-norm", "1", "--noise-var", "4", "--rounds", "2", "--accountant", "park2023"),
+            "`park2023` gives ε = 2.9433 at δ = 1e-5 (one device's contribution set to zero, against anyone who sees "
+            "the models) for 2 rounds, within the target of 11; a noise variance of 0.42841 or more, or up to 18 "
+            "rounds, would keep it by this count. That is not a proof: the true ε may be larger.",
+        ),
+        (
+            ("--epsilon", "11", "--clip-norm", "1", "--noise-var", "4", "--accountant", "park2023"),
+            "`park2023` gives ε = 10.752 at δ = 1e-5 (one device's contribution set to zero, against anyone who sees "
+            "the models) for 18 rounds, the most for the target of 11. That is not a proof: the true ε may be larger.",
+        ),
+        (  # one round is too many, so that only noise would help
+            ("--epsilon", "0.1", "--clip-norm", "1", "--noise-var", "4", "--rounds", "30"),
+            "Not kept: ε ≤ 14.83 at δ = 1e-5 (exact, one device's contribution set to zero, against anyone who sees "
+            f"the models). The target is 0.1; a noise variance of 28366.1 or more would keep it. {UNKNOWN}",
+        ),
+        (  # 1.4 devices cannot be drawn
+            ("--clip-norm", "1", "--noise-var", "3", "--rounds", "2", "--participation", "0.14", "--devices", "10"),
+            "ε ≤ 3.6956 at δ = 1e-5 (an upper bound if who takes part stays hidden, one device's data replaced by any "
+            f"other, against anyone who sees the models). {UNKNOWN} Each round draws 1 of 10 devices: r = 0.1 in place "
+            "of 0.14.",
         ),
     ],
 )
@@ -414,6 +445,79 @@ def test_a_run_answers_for_everyone_who_looks(call, tiny, shielded, monkeypatch)
     assert list(found["against"]) == ["models", "base-station", "eavesdropper"]
     assert f"Against the eavesdropper: ε ≤ {rounded_up(found['against']['eavesdropper']['epsilon'])}" in found["answer"]
     assert "trials" not in found["answer"]
+
+
+def test_an_unproven_answer_for_a_run_says_whose_it_is(call, tiny):
+    airfl.save(airfl.run(tiny), "p")
+    answer = asked(call, "--ledger", "p", "--accountant", "koda2020")["answer"]
+    assert answer.startswith("airfl-dp: `koda2020` gives ε = ")
+    assert "; the worst of 2 trials)" in answer
+
+
+def test_any_number_of_rounds_is_answered_without_walking_through_them(call, monkeypatch):
+    """Within a domain ε stops growing; only the rounds until then are looked at."""
+    walked = []
+    honest = convergent._mu
+
+    def counting(shift, noise):
+        walked.append(len(shift))
+        return honest(shift, noise)
+
+    monkeypatch.setattr(convergent, "_mu", counting)
+    domain = ("--devices", "10", "--diameter", "0.1", "--smoothness", "1", "--learning-rate", "0.05")
+    question = ("--clip-norm", "1", *domain, "--local-steps", "1", "--observer", "model", "--noise-var", "1000")
+    found = asked(call, *question, "--epsilon", "2")
+    assert found["inverse"]["is_most_asked"]
+    assert found["epsilon"] == pytest.approx(1.3445, abs=1e-4)
+    assert asked(call, *question, "--epsilon", "1.3")["inverse"]["rounds"] == 115
+    assert max(walked, default=0) < 1000
+
+
+@given(
+    st.floats(-4, 1), st.floats(-3, 2), st.one_of(st.just(0.0), st.floats(1e-12, 50.0)), st.floats(-2, 3),
+    st.integers(1, 300),
+)  # fmt: skip
+def test_equal_rounds_are_counted_as_any_others(shift, noise, growth, diameter, rounds):
+    s, n = 10.0**shift, 10.0**noise
+    every = (np.full(rounds, value) for value in (s, n, growth))
+    slow = convergent.best_shifts(*every, s * 10.0**diameter).mu
+    assert convergent.equal_rounds(s, n, growth, s * 10.0**diameter, rounds) == pytest.approx(slow, rel=1e-9)
+
+
+def test_numbers_that_are_equal_look_equal(call):
+    rows = [
+        line.split()
+        for line in call("epsilon", "--clip-norm", "1", "--noise-var", "4", "--rounds", "2")[1].splitlines()
+    ]
+    shown = {words[0]: words[1] for words in rows if words and words[0] in ACCOUNTANTS}
+    assert shown["park2023"] == shown["gaussian"] == "2.9433"
+
+
+def test_the_largest_noise_is_named(call):
+    code, _, error = call("epsilon", "--clip-norm", "1", "--noise-var", "1e200", "--rounds", "2")
+    assert (code, "`noise_var` must be at most 1e150" in error) == (2, True)
+
+
+def test_a_figure_replaces_nothing_but_itself(call, tmp_path):
+    question = ("epsilon", "--clip-norm", "1", "--noise-var", "4", "--rounds", "3", "--out")
+    assert call(*question, "f")[0] == call(*question, "f")[0] == 0
+    assert {path.name for path in (tmp_path / "f").iterdir()} == {"privacy.png", "privacy.pdf", "privacy.svg"}
+    ElementTree.parse(tmp_path / "f" / "privacy.svg")
+    for folder in ("f", "mine"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "privacy.png").write_text("mine")
+        code, out, error = call(*question, folder)
+        assert (code, out, "privacy.png` is in the way" in error) == (2, "", True)
+        assert (tmp_path / folder / "privacy.png").read_text() == "mine"
+    assert len([*(tmp_path / "mine").iterdir()]) == 1
+
+
+def test_a_figure_is_not_put_into_a_run(call, tiny, tmp_path):
+    airfl.save(airfl.run(tiny.replace({"system.rounds": 1, "system.trials": 1})), "run")
+    before = {path.name for path in (tmp_path / "run").iterdir()}
+    code, _, error = call("epsilon", "--clip-norm", "1", "--noise-var", "4", "--rounds", "3", "--out", "run")
+    assert (code, "holds a run or a study" in error) == (2, True)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == before
 
 
 HEAVY = (

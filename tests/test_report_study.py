@@ -232,6 +232,38 @@ def test_places_that_are_somebody_elses(study, a_run, call, tmp_path):
     assert (code, "--out FOLDER" in error) == (2, True)
 
 
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_what_was_changed_since_is_not_replaced(study, call, tmp_path, name):
+    wish = ("report", str(study), "--by", "scheme", "--by", "combiner", "--out", "f")
+    assert call(*wish)[0] == 0
+    (tmp_path / "f" / name).write_bytes(b"mine" + (tmp_path / "f" / name).read_bytes())
+    before = contents(tmp_path / "f")
+    code, _, error = call(*wish)
+    assert (code, f"{name}` is in the way" in error) == (2, True)
+    assert contents(tmp_path / "f") == before
+    (tmp_path / "f" / name).unlink()
+    if name != "report.html":  # that says which of the others are ours
+        assert call(*wish)[0] == 0
+
+
+def test_an_infinite_epsilon_has_no_place_on_an_axis(call, tmp_path):
+    schemes = {"name": "e", "schemes": ["fedavg", "airfl-dp"], "trials": 1, "grid": {"privacy.epsilon": [20.0, 50.0]}}
+    with runs.locked("e"):
+        plan, folder = sweeps.open_folder(make_study({**STUDY, **schemes}), "", Path("e"), resume=False, threads=1)
+        sweeps.run_sweep(plan, folder, InProcess(Settings()))
+    code, _, error = call("report", "e", "--x", "epsilon", "--out", "f")
+    assert (code, "`fedavg` has no finite ε" in error) == (2, True)
+    advice = error.strip().split("leave it out with ")[1]
+    assert advice == "--where scheme=airfl-dp"
+    assert call("report", "e", "--x", "epsilon", *advice.split(), "--out", "f")[0] == 0
+
+
+def test_a_study_prints_no_json_that_is_none(study, call, monkeypatch):
+    monkeypatch.setattr(sweeps, "summarise", lambda plan, where: [{"accuracy_mean": math.nan}])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        call("report", str(study), "--json")
+
+
 def test_a_full_disk_leaves_what_was_there(study, call, tmp_path, monkeypatch):
     wish = ("report", str(study), "--by", "scheme", "--by", "combiner", "--out")
     assert call(*wish, "f")[0] == 0

@@ -6,6 +6,7 @@ Where a key takes a part, it takes one of these names or ``package.module:name``
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -64,10 +65,17 @@ def is_import_path(name: str) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question that names the nearest of some names; empty where none is near."""
-    spelt = {item.lower(): item for item in known}
-    close = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.5)
+    """A question that names the nearest of some names, or one that shares a word; empty where none is near."""
+    spelt = {item.lower().lstrip("-"): item for item in known}
+    own = name.lower().lstrip("-")
+    close = difflib.get_close_matches(own, spelt, n=1, cutoff=0.7) or [item for item in spelt if _share(own, item)]
     return f"; did you mean `{spelt[close[0]]}`?" if close else ""
+
+
+def _share(name: str, known: str) -> bool:
+    """Whether a name is the beginning of a known one, or has a whole word of it."""
+    began = len(name) > 2 and known.startswith(name)
+    return began or any(len(word) > 4 and word in name for word in re.split("[-_]", known))
 
 
 def no_such(what: str, name: str, known: Iterable[str], more: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -103,7 +104,7 @@ def epsilon(
     answers = privacy.compare(ledgers, delta, neighbours, observer, accountant)
     relation = privacy.default_neighbours(ledgers[0]) if neighbours is None else privacy.relation_of(neighbours)
     findings = privacy.proven(ledgers, delta, relation, observer, accountant, as_stated=question is not None)
-    answer = Answer(answers, findings, kept, scheme, len(ledgers))
+    answer = Answer(answers, findings, kept, scheme, len(ledgers), question.rounding if question else "")
     if out is not None and question is not None:
         _draw(question, diameter or [], delta, relation, out)
     if as_json:
@@ -130,11 +131,13 @@ def _unknown(missing: Sequence[str], target: float | None) -> Unknown | None:
 
 def _draw(question: WhatIf, diameters: Sequence[float], delta: float, relation: Neighbours, out: str) -> None:
     """ε against T, as privacy.png, .pdf and .svg."""
-    from airfl import analysis, runs
-    from airfl.report.figures import draw_privacy_curves
+    from airfl import analysis
+    from airfl.report.figures import PRIVACY_FILES, privacy_files
+    from airfl.report.own_files import require_place, write_signed
     from airfl.report.progress import Steps
 
-    folder, points = runs.prepare_folder(out, force=True), 25
+    folder, points = Path(out), 25
+    require_place(folder, PRIVACY_FILES, PRIVACY_FILES[-1], "airfl epsilon")
     with Steps("curves", points) as steps:
         curves = analysis.privacy_curves(question, diameters, delta, relation, points=points, advance=steps.advance)
-    draw_privacy_curves(curves, delta, folder)
+    write_signed(folder, privacy_files(curves, delta), PRIVACY_FILES[-1])

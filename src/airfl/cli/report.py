@@ -79,7 +79,7 @@ def _report_study(folder: str, as_json: bool) -> None:
 
     plan, where = sweeps.find_plan(folder)
     rows, counts = sweeps.summarise(plan, where), _counts(folder)
-    print(json.dumps({"rows": rows, **counts})) if as_json else print_study(plan, rows, counts)
+    print(json.dumps({"rows": rows, **counts}, allow_nan=False)) if as_json else print_study(plan, rows, counts)
 
 
 def _counts(folder: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -218,6 +219,40 @@ def _spread(shift: np.ndarray, noise: np.ndarray, growth: np.ndarray, distance: 
     return absorbed if _mu(absorbed, noise) <= _mu(ideal, noise) else ideal
 
 
+def equal_rounds(shift: float, noise: float, growth: float, diameter: float, rounds: int) -> float:
+    """μ of T equal rounds that do not contract: as ``best_shifts``, at next to no cost however large T is.
+
+    The noise of the last m rounds absorbs D for (D + s·Σℓ^−j)²/(τ²·Σℓ^−2j), sums over j = 1..m, up to the best m, and
+    never for less than plain composition of m rounds. So μ is that of plain composition until D is cheaper, and
+    from then on the same for ever.
+    """
+    plain = math.sqrt(rounds) * shift / noise
+    if rounds < 2 or math.isinf(diameter):
+        return plain
+    last = np.arange(1, rounds, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        rise = np.logaddexp(np.log(diameter), math.log(shift) + _log_powers(growth, last))
+        cost = 2.0 * (rise - math.log(noise)) - _log_powers(2.0 * growth, last)
+    best = int(np.argmin(cost))
+    if cost[best] >= 2.0 * math.log(plain):
+        return plain
+    return min(plain, _absorbed(shift, noise, growth, diameter, best + 1))
+
+
+def _log_powers(growth: float, counts: np.ndarray) -> np.ndarray:
+    """log Σ ℓ^−j over j = 1..m, for every m."""
+    if growth == 0.0:
+        return np.asarray(np.log(counts))
+    return np.asarray(np.log(-np.expm1(-growth * counts)) - growth - math.log(-math.expm1(-growth)))
+
+
+@lru_cache(maxsize=256)
+def _absorbed(shift: float, noise: float, growth: float, diameter: float, rounds: int) -> float:
+    """μ of a distance D that is absorbed within some equal rounds."""
+    shifts, noises, growths = (np.full(rounds, value) for value in (shift, noise, growth))
+    return _mu(_spread(shifts, noises, growths, diameter), noises)
+
+
 def log_growth_of(event: RoundEvent, domain: Domain, smoothness: float) -> float:
     """log ℓ = log(1 + η_g·ḡ·((1 + ηL)^Q − 1)): how much one round can widen the gap between two models.
 
@@ -285,6 +320,8 @@ class ConvergentAccountant(GaussianCurve):
             diameter = max(diameter, domain.diameter)
         if not rows:
             return plain
+        if len(rows) == 1 and rows[0][0] > 0.0 < rows[0][1]:
+            return min(plain, equal_rounds(*rows[0], diameter, counts[0]))
         shifts, noises, growths = np.repeat(np.array(rows), counts, axis=0).T.copy()
         return min(plain, best_shifts(shifts, noises, growths, diameter).mu)
 

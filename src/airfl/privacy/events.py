@@ -22,7 +22,7 @@ OBSERVERS: tuple[Observer, ...] = get_args(Observer)
 SEEING: tuple[Observer, ...] = ("base-station", "eavesdropper", "everything")
 SAMPLING_LAWS: tuple[SamplingLaw, ...] = get_args(SamplingLaw)
 #: Beyond this, squares leave the range of floating point.
-MOST = 1e150
+MOST, _LIMIT = 1e150, "1e150"
 NOISE_SOURCES: tuple[NoiseSource, ...] = get_args(NoiseSource)
 
 
@@ -66,6 +66,8 @@ def check_epsilon(epsilon: float) -> None:
 def _require_number(name: str, value: object, *, positive: bool = False) -> None:
     """Refuse what is not a finite number that is at least zero, or above it."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
+    above = good and MOST < value < math.inf  # type: ignore[operator]
+    require(not above, f"`{name}` must be at most {_LIMIT}, beyond which squares overflow; got {value!r}")
     good = good and (0 < value <= MOST if positive else 0 <= value <= MOST)  # type: ignore[operator]
     require(good, f"`{name}` must be finite and {'positive' if positive else 'not negative'}; got {value!r}")
 

@@ -73,10 +73,25 @@ class WhatIf:
             f"made of what the antennas receive; got {snr}",
         )
 
+    @property
+    def drawn(self) -> float:
+        """How many devices take part in a round, on average; of one where n is not known."""
+        share = self.participation * (self.num_devices or 1)
+        return share if self.num_devices is None or self.poisson else float(max(1, round(share)))
+
+    @property
+    def rounding(self) -> str:
+        """Which K of n is meant where r·n is not a whole number; else nothing."""
+        n, r = self.num_devices, self.participation
+        if n is None or math.isclose(self.drawn, r * n, rel_tol=1e-9):
+            return ""
+        return f"Each round draws {self.drawn:.0f} of {n} devices: r = {self.drawn / n:g} in place of {r:g}"
+
     def ledger(self, rounds: int | None = None) -> Ledger:
         """The ledger of such a run; ``rounds`` in place of T."""
-        require(0 < self.clip_norm <= 1e100, f"`clip_norm` must be positive and finite; got {self.clip_norm}")
-        require(0 <= self.noise_var <= 1e200, f"`noise_var` must be finite and not negative; got {self.noise_var}")
+        c, v = self.clip_norm, self.noise_var
+        require(0 < c <= 1e100, f"`clip_norm` must be positive and at most 1e100; got {c}")
+        require(0 <= v < math.inf, f"`noise_var` must be finite and not negative; got {v}")
         require(1 <= self.rounds <= MOST_ROUNDS, f"`rounds` must be 1 to {MOST_ROUNDS:,}; got {self.rounds}")
         require(0.0 < self.participation <= 1.0, f"`participation` must lie in (0, 1]; got {self.participation}")
         n, rate = self.num_devices, self.learning_rate
@@ -94,9 +109,7 @@ class WhatIf:
         )
         law: SamplingLaw = "poisson" if self.poisson else "without-replacement"
         # Without n only the rate is known; with it, a whole number of devices is drawn.
-        active = self.participation * (n or 1)
-        if n is not None and not self.poisson:
-            active = float(max(1, round(active)))
+        active = self.drawn
         domain = None
         if self.diameter is not None:
             fullest = 1.0 / self.participation if self.poisson else 1.0

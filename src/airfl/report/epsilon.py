@@ -30,6 +30,7 @@ class Answer:
         kept: what was found for a target.
         scheme: of a run's ledger; None for a what-if question.
         trials: how many ledgers there were, of which the worst counts.
+        note: on what was answered in place of what was asked; empty: nothing.
     """
 
     answers: Answers
@@ -37,6 +38,7 @@ class Answer:
     kept: Kept | None = None
     scheme: str | None = None
     trials: int = 1
+    note: str = ""
 
     @property
     def neighbours(self) -> str:
@@ -46,18 +48,19 @@ class Answer:
     @property
     def text(self) -> str:
         """The answer in one sentence, and one more for every other observer."""
-        if not self.findings:
-            ((name, answer),) = self.answers.items()
-            return _unproven(name, answer, self.kept)
-        first, *others = self.findings
-        delta = number(next(iter(self.answers.values()))["delta"])
-        around = f"{NEIGHBOUR_WORDS[self.neighbours]}, against {OBSERVER_AGAINST[first.observer]}"
+        (name, answer), *_ = self.answers.items()
+        observer = self.findings[0].observer if self.findings else answer["observer"]
+        around = f"{NEIGHBOUR_WORDS[self.neighbours]}, against {OBSERVER_AGAINST[observer]}"
         if self.trials > 1:
             around += f"; the worst of {self.trials} trials"
-        sentence = _first(first, delta, around, self.kept, self.scheme)
+        if self.findings:
+            sentence = _first(self.findings[0], number(answer["delta"]), around, self.kept, self.scheme)
+        else:
+            sentence = _unproven(name, answer, around, self.kept)
         if self.scheme is not None:
             sentence = f"{self.scheme}: {sentence}"
-        return " ".join([sentence, *(f"Against {_about(one, self.scheme)}." for one in others)])
+        others = [f"Against {_about(one, self.scheme)}." for one in self.findings[1:]]
+        return " ".join([sentence, *others, *([f"{self.note}."] if self.note else [])])
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -98,10 +101,15 @@ def _first(first: Finding, delta: str, around: str, kept: Kept | None, scheme: s
 
 def _checked(kept: Kept, missed: str, said: str) -> str:
     """Whether a target is kept, and what noise or how many rounds just keep it."""
+    return f"{'Kept' if kept.kept else missed}: {said} The target is {number(kept.target.epsilon)}{_enough(kept)}."
+
+
+def _enough(kept: Kept) -> str:
+    """What noise or how many rounds just keep a target."""
     ways = [] if kept.noise_var is None else [f"a noise variance of {rounded_up(kept.noise_var, 6)} or more"]
     ways += [f"up to {_rounds(kept.rounds)}"] if kept.rounds else []
-    enough = f"; {', or '.join(ways)}, would keep it" if ways else ""
-    return f"{'Kept' if kept.kept else missed}: {said} The target is {number(kept.target.epsilon)}{enough}."
+    joined = f"{ways[0]}, or {ways[1]}," if len(ways) > 1 else "".join(ways)
+    return f"; {joined} would keep it" if ways else ""
 
 
 def _rounds(count: int | None) -> str:
@@ -133,25 +141,30 @@ def _about(found: Finding, scheme: str | None) -> str:
     return f"{whom}: {_bound(found.epsilon)} ({_grade(found)})"
 
 
-def _unproven(name: str, answer: Mapping[str, Any], kept: Kept | None) -> str:
+def _unproven(name: str, answer: Mapping[str, Any], around: str, kept: Kept | None) -> str:
     """A number that is no proof, said as such."""
-    about = f"{NEIGHBOUR_WORDS[answer['neighbours']]}, against {OBSERVER_AGAINST[answer['observer']]}"
-    value = "no finite ε" if answer["epsilon"] is None else f"ε = {_nearest(answer['epsilon'])}"
-    how = ""
-    if kept is not None:
-        how = f" for {_rounds(kept.question.rounds)}"
-        how += f" with noise of {_noise(kept)}" if kept.solved_for == "noise_var" else ""
-    at = f"at δ = {number(answer['delta'])} ({about})"
+    value = "no finite ε" if answer["epsilon"] is None else f"ε = {rounded_up(answer['epsilon'])}"
+    how = "" if kept is None else f" for {_rounds(kept.question.rounds)}{_by_this_count(kept)}"
+    at = f"at δ = {number(answer['delta'])} ({around})"
     return f"`{name}` gives {value} {at}{how}. That is not a proof: the true ε may be larger."
 
 
-def _nearest(value: float) -> str:
-    return number(float(f"{value:.5g}"))
+def _by_this_count(kept: Kept) -> str:
+    """How a target fares with an accountant that proves nothing."""
+    target = f"the target of {number(kept.target.epsilon)}"
+    if kept.solved_for == "noise_var":
+        return f" with noise of {_noise(kept)}, the least for {target}"
+    if not kept.kept:
+        return f", above {target}{_enough(kept)} by this count"
+    if kept.solved_for is None:
+        return f", within {target}{_enough(kept)} by this count"
+    asked = "that can be asked about, within" if kept.rounds == MOST_ROUNDS else "for"
+    return f", the most {asked} {target}"
 
 
 def _row(name: str, found: Mapping[str, Any]) -> tuple[str, str, str, str]:
     epsilon, valid = found["epsilon"], found["valid"]
-    shown = "∞" if epsilon is None else rounded_up(epsilon) if valid else _nearest(epsilon)
+    shown = "∞" if epsilon is None else rounded_up(epsilon)
     standing = ("proven" if found["known"] else "not known") if valid else "not a proof"
     return name, shown if found["known"] else "?", OBSERVER_SHORT[found["observer"]][1], standing
 

@@ -62,6 +62,8 @@ def styles_for(series: Sequence[str]) -> list[dict[str, Any]]:
     return [{key: looks[i % len(looks)] for key, looks in kinds} for i in range(len(series))]
 
 
+#: What `airfl epsilon --out` writes; the last lists the others.
+PRIVACY_FILES = ("privacy.png", "privacy.pdf", "privacy.svg")
 RC: dict[Any, Any] = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
@@ -143,7 +145,20 @@ def draw_audit(audit: Audit, folder: Path) -> None:
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
 
 
-def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, name: str = "privacy") -> None:
+def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, name: str) -> None:
+    """ε against T, as NAME.png, NAME.pdf and NAME.svg."""
+    with mpl.rc_context(RC):
+        write_figure(privacy_figure(curves, delta), folder, name)
+
+
+def privacy_files(curves: Sequence[Curve], delta: float) -> dict[str, bytes]:
+    """ε against T, by the names of ``PRIVACY_FILES``."""
+    with mpl.rc_context(RC):
+        found = rendered(privacy_figure(curves, delta), ("png", "pdf", "svg"))
+    return {f"privacy.{kind}": data for kind, data in found.items()}
+
+
+def privacy_figure(curves: Sequence[Curve], delta: float) -> Figure:
     """ε against T: left what grows with every round, right what an enforced domain changes."""
     diameters = sorted({c.diameter for c in curves if c.diameter is not None})
     plain = [c for c in curves if c.diameter is None]
@@ -168,7 +183,7 @@ def draw_privacy_curves(curves: Sequence[Curve], delta: float, folder: Path, nam
             axes.set_xlabel("rounds T")
             axes.legend(fontsize=8, loc="upper left")
         figure.axes[0].set_ylabel(f"ε at δ = {number(delta)}")
-        write_figure(figure, folder, name)
+    return figure
 
 
 def _coinciding(curves: Sequence[Curve]) -> list[list[Curve]]:

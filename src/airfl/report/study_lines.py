@@ -172,6 +172,7 @@ class _Asked:
         """The one cell of a point; several are refused, not averaged."""
         if len(cells) == 1:
             return cells[0]
+        self._refuse_endless(cells[0])
         known = {self.x.name, *(field.name for field in self.by)}
         tables = [{**cell.keys, "scheme": cell.scheme} for cell in cells]
         for key in (*self.source.axes, "scheme"):
@@ -186,6 +187,17 @@ class _Asked:
         raise InputError(
             f"several configurations fall on one point, {self.x.name}{at}; choose another x or add --by KEY"
         )
+
+    def _refuse_endless(self, cell: Cell) -> None:
+        """Refuse a scheme that has no finite ε anywhere, with ε as x: nothing else that is fixed would help."""
+        if self.x.name != "epsilon":
+            return
+        finite = dict.fromkeys(other.scheme for other in self.source.cells if self.x.value(other) is not None)
+        if finite and cell.scheme not in finite:
+            keep = " ".join(f"--where scheme={name}" for name in finite)
+            raise InputError(
+                f"`{cell.scheme}` has no finite ε, so it has no place on this axis; leave it out with {keep}"
+            )
 
 
 def drawing_of(source: Source, wish: Wish) -> Drawing:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shlex
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airfl.errors import InputError
 from airfl.report import latex
 from airfl.report.html import render
+from airfl.report.own_files import require_place, write_signed
 from airfl.report.study_figure import draw
 from airfl.report.study_lines import Drawing, Point, Wish, drawing_of, plain, sortable
 from airfl.report.study_source import Source
-from airfl.runs import is_run, prepare_folder
-from airfl.runs.manifest import TEMPORARY
 from airfl.wording import epsilon_text, percent
 
 PAGE = "report.html"
@@ -35,7 +30,7 @@ def write_study_report(source: Source, wish: Wish, out: str, folder: str) -> tup
         folder: that the study lies in, for the command that the page shows.
     """
     where = Path(out)
-    _require_place(where)
+    require_place(where, NAMES, PAGE, "airfl report")
     drawing = drawing_of(source, wish)
     figures = draw(drawing)
     command = command_of(wish, folder, out)
@@ -63,7 +58,7 @@ def write_study_report(source: Source, wish: Wish, out: str, folder: str) -> tup
         "table.tex": latex.table(head, rows, drawing.caption, comments).encode(),
         PAGE: page.encode(),
     }
-    _write(where, files)
+    write_signed(where, files, PAGE)
     return [where / name for name in NAMES], drawing.notes
 
 
@@ -129,45 +124,6 @@ def _shown(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
         "booked": epsilon_text(row["epsilon_max"]) if row["trials"] else "–",
         "exact": "?" if exact is None else epsilon_text(exact["model"]["gaussian"]),
     }
-
-
-def _require_place(folder: Path) -> None:
-    """Refuse folders of runs and studies, and files of others under our names."""
-    if is_run(folder) or (folder / "plan.json").exists():
-        raise InputError(f"`{folder}` holds a run or a study; name another folder for the figure, or one inside it")
-    prepare_folder(folder, force=True)
-    in_the_way = [name for name in NAMES if (folder / name).exists() or (folder / name).is_symlink()]
-    if in_the_way and not _is_ours(folder / PAGE):
-        raise InputError(
-            f"`{folder / in_the_way[0]}` is in the way and was not written by airfl report; move it, or name another "
-            "folder"
-        )
-
-
-def _is_ours(page: Path) -> bool:
-    try:
-        return not page.is_symlink() and 'content="airfl report"' in page.read_text(encoding="utf-8")[:2000]
-    except (OSError, ValueError):
-        return False
-
-
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files beside the old ones, then rename them; a failure leaves what was there."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}report-", dir=folder))
-    try:
-        for name, data in files.items():
-            (staging / name).write_bytes(data)
-        for name in files:
-            os.replace(staging / name, folder / name)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        for path in made:
-            if not any(path.iterdir()):
-                path.rmdir()
-        raise
-    shutil.rmtree(staging, ignore_errors=True)
 
 
 __all__ = ["Wish", "command_of", "table_of", "write_study_report"]
