@@ -16,7 +16,12 @@ from airfl.runs import Progress, Result, run, write_run
 from airfl.runs.manifest import PERK, STORY
 from airfl.schemes import scheme_shown
 from airfl.toml import parse_toml
-from airfl.wording import epsilon_text, percent, power_text
+from airfl.wording import (
+    at_most_text,
+    epsilon_text,
+    percent,
+    power_text,
+)
 
 #: Devices and the images of each: always the same 60,000 in all.
 DEVICES = {50: 1200, 500: 120, 6000: 10}
@@ -199,7 +204,7 @@ def shielded_sentence(shielded: Result, trusted: float) -> str:
     power = power_text(max(row.max_power_w for row in record))
     return (
         f"The base station need not be trusted: the same {config.system.num_devices:,} devices in a cell of "
-        f"{config.channel.cell_radius_m:g} m reach {percent(entry['accuracy_mean'])} with ε = {epsilon_text(epsilon)} "
+        f"{config.channel.cell_radius_m:g} m reach {percent(entry['accuracy_mean'])} with ε = {at_most_text(epsilon)} "
         f"against the base station itself ({percent(trusted)} where it is trusted), hidden in noise that the sum does "
         f"not hear, with at most {power}. This rests on a base station that is curious but honest, and on no more than "
         f"{config.system.num_antennas} antennas."
@@ -220,7 +225,7 @@ def _story(rows: list[dict[str, Any]], few: Result, shielded: Result, settings: 
         {
             "title": scheme_shown(name).title,
             "accuracy": percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
-            "epsilon": epsilon_text(entry["epsilon_by_observer"]["model"]["gaussian"]),
+            "epsilon": at_most_text(entry["epsilon_by_observer"]["model"]["gaussian"]),
         }
         for name, entry in few.summary["schemes"].items()
     ]

@@ -20,8 +20,8 @@ from airfl.wording import (
     NEIGHBOUR_WORDS,
     OBSERVER_SHORT,
     OBSERVER_WORDS,
+    at_most_text,
     epsilon_meaning,
-    epsilon_text,
     number,
     percent,
 )
@@ -103,7 +103,7 @@ def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "loss": "–" if entry["train_loss_mean"] is None else f"{entry['train_loss_mean']:.3f}",
         "noise": "none" if not entry["noise_var_mean"] else f"{entry['noise_var_mean'] ** 0.5:.3g}",
         "epsilon": {
-            observer: epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"])
+            observer: at_most_text(entry["epsilon_by_observer"][observer]["gaussian"])
             for observer in entry["epsilon_by_observer"]
         },
         "status": entry["status"],
@@ -124,7 +124,7 @@ def _promises(result: Result) -> list[dict[str, Any]]:
                     "keeps": scheme_shown(name).keeps_budget,
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({label_of(accountant)})",
-                    "epsilon": epsilon_text(epsilon),
+                    "epsilon": at_most_text(epsilon),
                     "meaning": epsilon_meaning(epsilon),
                     "proven": is_proven(accountant),
                     "assumptions": assumptions_of(accountant),

@@ -131,7 +131,7 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
     if summary["findings"]:
         return f"{found}. Something is wrong: {'; '.join(summary['findings'])}."
     said = (
-        f"{found} to {OBSERVER_WORDS[summary['observer']]}; the tightest proven bound is ε = {epsilon_text(upper)} "
+        f"{found} to {OBSERVER_WORDS[summary['observer']]}; the tightest proven bound is ε = {at_most_text(upper)} "
         f"({name})."
     )
     for view in summary["views"][1:]:
@@ -139,7 +139,7 @@ def audit_sentence(summary: Mapping[str, Any]) -> str:
             name, upper = tightest(view["epsilon_upper"])
             said += (
                 f" To {OBSERVER_WORDS[view['observer']]} it leaks at least ε = {epsilon_text(view['epsilon_lower'])}, "
-                f"and at most {epsilon_text(upper)} ({name})."
+                f"and at most {at_most_text(upper)} ({name})."
             )
     return f"{said} Nothing speaks against it. {ceiling_sentence(summary)}"
 

@@ -15,7 +15,10 @@ from airfl.report.own_files import require_place, write_signed
 from airfl.report.study_figure import draw
 from airfl.report.study_lines import Drawing, Point, Wish, drawing_of, plain, sortable
 from airfl.report.study_source import Source
-from airfl.wording import epsilon_text, percent
+from airfl.wording import (
+    at_most_text,
+    percent,
+)
 
 PAGE = "report.html"
 NAMES = ("figure.pdf", "figure.png", "figure.svg", "figure.csv", "table.tex", PAGE)
@@ -121,8 +124,8 @@ def _shown(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
         "trials": f"{row['trials']} ({row['failed']} failed)" if row["failed"] else row["trials"],
         "accuracy": percent(mean, row["accuracy_std"], row["trials"]),
         "interval": "–" if mean is None else f"{100 * low:.1f} to {100 * high:.1f} %",
-        "booked": epsilon_text(row["epsilon_max"]) if row["trials"] else "–",
-        "exact": "?" if exact is None else epsilon_text(exact["model"]["gaussian"]),
+        "booked": at_most_text(row["epsilon_max"]) if row["trials"] else "–",
+        "exact": "?" if exact is None else at_most_text(exact["model"]["gaussian"]),
     }
 
 

@@ -21,7 +21,15 @@ from airfl.privacy import Accountant, Ledger, Neighbours, Observer, epsilon_of, 
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.tables import frame_of, record_schema
 from airfl.transceiver import Perk
-from airfl.wording import OBSERVER_SHORT, counted, epsilon_text, html_table, number, percent, text_table
+from airfl.wording import (
+    OBSERVER_SHORT,
+    at_most_text,
+    counted,
+    html_table,
+    number,
+    percent,
+    text_table,
+)
 
 #: Of the object that ``airfl run --json`` prints and summary.json holds; older ones have none.
 SUMMARY_FORMAT = "airfl-summary/1"
@@ -109,9 +117,9 @@ class SchemeResult:
 
     def _epsilon(self) -> str:
         """Exact, for whom the promise is; and what was booked, where that is another figure."""
-        exact = epsilon_text(self.epsilon(observer=self.observer)) if self.ledgers else "–"
+        exact = at_most_text(self.epsilon(observer=self.observer)) if self.ledgers else "–"
         last = [record.epsilon for record in self.final() if not math.isnan(record.epsilon)]
-        booked = epsilon_text(max(last)) if last else exact
+        booked = at_most_text(max(last)) if last else exact
         return exact if booked == exact else f"{exact} (booked by {self.accountant}: {booked})"
 
     def _row(self, name: str) -> dict[str, str]:

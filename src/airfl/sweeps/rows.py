@@ -9,7 +9,13 @@ import pyarrow as pa
 from airfl.imports import later
 from airfl.runs.tables import frame_of
 from airfl.sweeps.summary import flat
-from airfl.wording import epsilon_text, html_table, number, percent, text_table
+from airfl.wording import (
+    at_most_text,
+    html_table,
+    number,
+    percent,
+    text_table,
+)
 
 #: Lines that are shown of a long study.
 MOST_SHOWN = 20
@@ -60,7 +66,7 @@ class Rows(list[dict[str, Any]]):
                 **{axis: _text(row[axis]) for axis in self.axes},
                 "scheme": row["scheme"],
                 "accuracy": percent(row["accuracy_mean"], row["accuracy_std"], row["trials"]),
-                "ε": epsilon_text(row["epsilon_max"]),
+                "ε": at_most_text(row["epsilon_max"]),
                 **({"failed": str(row["failed"])} if row["failed"] else {}),
             }
             for row in self[:MOST_SHOWN]

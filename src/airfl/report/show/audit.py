@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airfl.privacy import ACCOUNTANTS, SEEING
 from airfl.report.sentences import audit_sentence
 from airfl.terminal import Column, print_table, prose, words
-from airfl.wording import epsilon_text, plain_console
+from airfl.wording import (
+    at_most_text,
+    plain_console,
+)
 
 if TYPE_CHECKING:
     from airfl.analysis import Audit, SelfTest
@@ -48,7 +51,7 @@ def _rows(summary: Mapping[str, Any], share: str) -> Iterator[tuple[str, str, st
     for name, value in summary["epsilon_upper"].items():
         verdict = "refuted" if name in summary["views"][0]["refuted"] else "not refuted"
         proof = "" if ACCOUNTANTS[name].valid else ", not a proof"
-        yield f"{name}, at most", epsilon_text(value), f"{verdict}{proof}"
+        yield f"{name}, at most", at_most_text(value), f"{verdict}{proof}"
 
 
 def _view_rows(view: Mapping[str, Any], share: str) -> Iterator[tuple[str, str, str]]:
@@ -60,7 +63,7 @@ def _view_rows(view: Mapping[str, Any], share: str) -> Iterator[tuple[str, str, 
     yield f"{name}, measurable", *_ceiling_cells(view)
     for claim, value in view["epsilon_upper"].items():
         verdict = "refuted" if claim in view["refuted"] else "not refuted"
-        yield f"{name}, {claim}, at most", epsilon_text(value), verdict
+        yield f"{name}, {claim}, at most", at_most_text(value), verdict
 
 
 def _ceiling_cells(view: Mapping[str, Any]) -> tuple[str, str]:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from airfl.report.sentences import data_text, headline, observers_shown
 from airfl.schemes import scheme_shown
 from airfl.terminal import numbers, print_table, words
-from airfl.wording import OBSERVER_SHORT, epsilon_text, number, percent, plain_console
+from airfl.wording import (
+    OBSERVER_SHORT,
+    at_most_text,
+    number,
+    percent,
+    plain_console,
+)
 
 if TYPE_CHECKING:
     from airfl.runs import Result
@@ -26,7 +32,7 @@ def print_result(result: Result, page: Path) -> None:
                 scheme_shown(name).title,
                 percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
                 "none" if not noise else f"{noise**0.5:.3g}",
-                *(epsilon_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in observers),
+                *(at_most_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in observers),
             )
         )
     seen = (f"ε {OBSERVER_SHORT[observer][0]}" for observer in observers)

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airfl.terminal import numbers, print_table, words
-from airfl.wording import epsilon_text, percent, plain_console
+from airfl.wording import (
+    at_most_text,
+    percent,
+    plain_console,
+)
 
 if TYPE_CHECKING:
     from airfl.study import Plan
@@ -36,8 +40,8 @@ def print_study(plan: Plan, rows: Sequence[Mapping[str, Any]], counts: Mapping[s
     """One row per configuration and scheme, and whether all cells are in; exact ε where it is not what was booked."""
     axes = plan.study.axes
     books = [row["epsilon_by_observer"] for row in rows]
-    exact = ["?" if book is None else epsilon_text(book["model"]["gaussian"]) for book in books]
-    news = any(text not in ("?", epsilon_text(row["epsilon_max"])) for row, text in zip(rows, exact, strict=True))
+    exact = ["?" if book is None else at_most_text(book["model"]["gaussian"]) for book in books]
+    news = any(text not in ("?", at_most_text(row["epsilon_max"])) for row, text in zip(rows, exact, strict=True))
     shown = [[*_study_row(row, axes), *((text,) if news else ())] for row, text in zip(rows, exact, strict=True)]
     found = numbers("trials", "accuracy, %", "95 % interval", "ε", *(("ε exact",) if news else ()))
     print_table([*numbers(*axes), words("scheme"), *found], shown, plan.study.name, justify="center")
@@ -58,5 +62,5 @@ def _study_row(row: Mapping[str, Any], axes: Sequence[str]) -> list[str]:
         str(row["trials"]) + (f" ({row['failed']} failed)" if row["failed"] else ""),
         percent(mean, row["accuracy_std"], row["trials"]).removesuffix(" %"),
         "–" if mean is None else f"{100 * low:.1f}–{100 * high:.1f}",
-        epsilon_text(row["epsilon_max"]),
+        at_most_text(row["epsilon_max"]),
     ]
