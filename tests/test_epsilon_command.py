@@ -278,7 +278,7 @@ def test_what_is_printed_can_be_asked_back(call):
         (("--rounds", "3"), "--clip-norm, --noise-var missing; --epsilon needs --clip-norm"),
         (("--clip-norm", "1"), "--noise-var, --rounds missing; --epsilon finds one of them"),
         (("--clip-norm", "1", "--rounds", "3", "--received-snr", "1"), "--received-snr"),
-        (("--clip-norm", "1", "--rounds", "3", "--observer", "base-station"), "--noise-var and ask for the rounds"),
+        (("--clip-norm", "1", "--rounds", "3", "--observer", "base-station"), "airfl plan --observer base-station"),
         (("--clip-norm", "1", "--noise-var", "3", "--observer", "base-station"), "needs what antennas receive"),
         (("--clip-norm", "1", "--noise-var", "3", "--observer", "god"), "no observer named"),
         (("--clip-norm", "1", "--rounds", "3", "--accountant", "mine"), "no accountant named"),
@@ -315,7 +315,7 @@ def test_rounds_against_the_base_station():
         make_accountant("gaussian", question.ledger(t), "zero-out", "base-station").epsilon(1e-5) for t in (1, 2)
     ]
     assert (rounds, epsilons[0] < 1.0 < epsilons[1]) == (1, True)
-    with pytest.raises(PrivacyError, match="antennas"):
+    with pytest.raises(PrivacyError, match="who sees signals"):
         least_noise(question, target)
 
 

@@ -434,7 +434,14 @@ def start(out, *more, arguments=("paper", *SMALL)):
     where = [] if "--resume" in arguments else ["--out", str(out)]
     command = [sys.executable, "-m", "airfl.cli", "run", *arguments, *where, "--json", *more]
     with Path(f"{out}.out").open("w") as output, Path(f"{out}.err").open("w") as errors:
-        return subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=errors,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            # A job in the background of a shell is begun deaf to Ctrl-C, and its children with it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
 
 
 def same_bits(one, other):

@@ -313,7 +313,7 @@ def test_python_api_of_the_readme(tmp_path):
     assert len(code.strip().splitlines()) <= 6
     small = code.replace('"system.rounds": 10', '"system.rounds": 1, "system.trials": 1')
     assert small != code
-    exec(compile(small.replace("my-run", str(tmp_path / "run")), "README", "exec"), {})
+    exec(compile(small.replace("my-result", str(tmp_path / "run")), "README", "exec"), {})
     assert (tmp_path / "run" / "summary.json").is_file()
 
 

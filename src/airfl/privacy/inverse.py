@@ -126,8 +126,8 @@ def least_noise(question: WhatIf, target: Target) -> float:
     """The least noise variance v with which the rounds of a question keep a target; its own is not looked at."""
     require(
         question.received_snr is None and target.view not in SEEING,
-        "what the antennas hear (--received-snr) does not follow from the noise of the sum; leave it out, or give "
-        "--noise-var and ask for the rounds",
+        "what someone who sees signals learns does not follow from the noise of the sum alone; ask about `models`, "
+        "give --noise-var and --received-snr and ask for the rounds, or plan with: airfl plan --observer base-station",
     )
     asked = replace(question, noise_var=1.0)
     sensitivity = reach(target.relation(asked)) * asked.clip_norm

@@ -14,7 +14,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.report.study_source import RECORDED, Cell, Source
 from airfl.schemes import scheme_shown
-from airfl.wording import OBSERVER_WORDS, epsilon_text, number
+from airfl.wording import OBSERVER_WORDS, at_most_text, number
 
 #: Keys in words, where their own are not enough.
 WORDS = {
@@ -63,7 +63,7 @@ class Field:
         if self.name == "scheme":
             return scheme_shown(value).title
         if self.name == "epsilon":
-            return epsilon_text(value)
+            return at_most_text(value)
         if isinstance(value, int) and not isinstance(value, bool):
             return f"{value:,}"
         if isinstance(value, float):
@@ -97,7 +97,7 @@ class Quantity:
     def text(self, value: float | None) -> str:
         """A value, for tables."""
         if self.name.startswith("epsilon"):
-            return epsilon_text(value)
+            return at_most_text(value)
         if value is None:
             return "–"
         return f"{100 * value:.1f}" if self.share else number(float(f"{value:.4g}"))

@@ -94,7 +94,7 @@ def _line(axes: Axes, x: np.ndarray, points: Sequence[Point], band: bool, style:
 
 
 def _scales(axes: Axes, drawing: Drawing, numbers: bool) -> None:
-    if drawing.wish.log_x:
+    if drawing.wish.log_x or (numbers and drawing.spans_decades):
         axes.set_xscale("log")
     elif numbers and all(isinstance(point.x, int) for point in drawing.points):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

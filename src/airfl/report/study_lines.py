@@ -105,6 +105,18 @@ class Drawing:
         return [point for line in self.lines for point in line.points]
 
     @property
+    def spans_decades(self) -> bool:
+        """Whether all x are above zero and span two decades or more, which logarithms show."""
+        places = [point.x for point in self.points if is_number(point.x)]
+        return self.x.name != "round" and bool(places) and min(places) > 0 and max(places) >= 100 * min(places)
+
+    @property
+    def table_caption(self) -> str:
+        """The caption without what only a figure has."""
+        kept = [part for part in self.caption.split(". ") if not part.startswith(("Bars are", "Bands are"))]
+        return ". ".join(part.rstrip(".") for part in kept) + "."
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """One row per point, for CSV."""
         name = self.y.name

@@ -58,7 +58,7 @@ def write_study_report(source: Source, wish: Wish, out: str, folder: str) -> tup
     files = {
         **{f"figure.{kind}": data for kind, data in figures.items()},
         "figure.csv": _csv(drawing),
-        "table.tex": latex.table(head, rows, drawing.caption, comments).encode(),
+        "table.tex": latex.table(head, rows, f"{drawing.table_caption} {note}".strip(), comments).encode(),
         PAGE: page.encode(),
     }
     write_signed(where, files, PAGE)

@@ -59,7 +59,10 @@ def prepare_folder(out: str | Path, force: bool = False) -> Path:
 
 
 def save(result: Result, out: str | Path) -> Result:
-    """Write a result, all of it or nothing. Returns the result with ``out`` set."""
+    """Write a result, all of it or nothing; a run that lies there is replaced, with its report and figures.
+
+    Returns the result with ``out`` set.
+    """
     with locked(out):
         return write_run(result, Path(out))
 

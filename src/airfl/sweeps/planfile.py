@@ -138,7 +138,8 @@ def _read(file: Path) -> dict[str, Any]:
         if not isinstance(stored, dict):
             raise ValueError("it is no JSON object")
     except FileNotFoundError:
-        raise InputError(f"`{file.parent}` holds no study: it has no {file.name}; name the folder of one") from None
+        why = f"it has no {file.name}" if file.parent.is_dir() else "there is no such folder"
+        raise InputError(f"`{file.parent}` holds no study: {why}; name the folder of a study or a run") from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"`{file.parent}` holds no study: plan.json cannot be read: {in_words(error)}") from None
     if stored.get("format") != PLAN_FORMAT:
