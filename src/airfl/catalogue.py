@@ -53,10 +53,54 @@ SHARES = (1.0, 0.995, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.3
 USUAL_SHARE = 0.9
 #: Combiners that serve at most as many devices as there are antennas.
 NEEDS_ANTENNAS = ("zero-forcing",)
-FADING_LAWS = ("rayleigh", "rician", "trace")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One of the places of 3GPP TR 38.901: what it is for, and how high antennas are.
+
+    Attributes:
+        farthest_m: the largest distance without a line of sight.
+        indoor_share: of the devices.
+        is_sector: outdoors a base station looks at a third of the circle; indoors it hangs from the ceiling.
+    """
+
+    base_height_m: float
+    device_height_m: float
+    nearest_m: float
+    farthest_m: float
+    carrier_hz: tuple[float, float]
+    indoor_share: float
+    is_sector: bool
+
+
+SITES = {
+    "3gpp-umi": Site(10.0, 1.5, 10.0, 5000.0, (0.5e9, 100e9), 0.8, True),
+    "3gpp-uma": Site(25.0, 1.5, 10.0, 5000.0, (0.5e9, 100e9), 0.8, True),
+    "3gpp-rma": Site(35.0, 1.5, 10.0, 5000.0, (0.5e9, 30e9), 0.5, True),
+    "3gpp-inh": Site(3.0, 1.0, 1.0, 150.0, (0.5e9, 100e9), 1.0, False),
+    "3gpp-inf": Site(8.0, 1.5, 1.0, 600.0, (0.5e9, 100e9), 1.0, False),
+}
+#: Where the base station of a hall hangs: among the clutter, or above it.
+HALL_HEIGHTS = {"SL": 1.5, "DL": 1.5, "SH": 8.0, "DH": 8.0}
+#: Laws that Sionna draws, the extra `airfl[sionna]`.
+WITH_SIONNA = (*SITES, "tdl", "cdl")
+FADING_LAWS = ("rayleigh", "rician", "trace", *WITH_SIONNA)
+#: Halls of InF: without a line of sight each has a path loss of its own.
+_3GPP_LOSSES = (
+    *(f"{site}-{sight}" for site in SITES if site != "3gpp-inf" for sight in ("los", "nlos")),
+    "3gpp-inf-los",
+    *(f"3gpp-inf-{hall}-nlos" for hall in ("sl", "dl", "sh", "dh")),
+)
+PATH_LOSSES = ("free-space", "log-distance", *_3GPP_LOSSES)
 PARTICIPATION = ("fixed", "poisson")
 ACCOUNTANTS = ("gaussian", "sampled", "convergent", "paper", "koda2020", "liu2020", "park2023")
 ENGINES = ("auto", "loop", "threads", "batched", "fused")
+
+
+def site_of(name: str) -> Site | None:
+    """The place of 3GPP that a fading law or a path loss is for."""
+    return next((site for key, site in SITES.items() if name.startswith(key)), None)
 
 
 def is_import_path(name: str) -> bool:
@@ -113,6 +157,13 @@ def known_combiner(name: str) -> str:
     return known_name("combiner", COMBINERS)(name)
 
 
+def known_path_loss(name: str) -> str:
+    """A path loss has a name; none comes from outside."""
+    if name not in PATH_LOSSES:
+        raise ValueError(no_such("path loss", name, PATH_LOSSES))
+    return name
+
+
 def _schema(names: Sequence[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "anyOf": [{"enum": list(names)}, {"pattern": "^[^:]+:[^:]+$"}]})
 
@@ -126,5 +177,8 @@ CombinerName = Annotated[str, AfterValidator(known_combiner), _schema(COMBINERS)
 FadingName = Annotated[str, *_checked("fading law", FADING_LAWS)]
 ParticipationName = Annotated[str, *_checked("law of participation", PARTICIPATION)]
 AccountantName = Annotated[str, *_checked("accountant", ("auto", *ACCOUNTANTS))]
+PathLossName = Annotated[
+    str, AfterValidator(known_path_loss), WithJsonSchema({"type": "string", "enum": list(PATH_LOSSES)})
+]
 PartPath = Annotated[str, *_checked("part", ())]
 EngineName = Annotated[str, *_checked("engine", ENGINES)]

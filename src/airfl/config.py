@@ -1,8 +1,9 @@
 """One frozen, validated description of a run: TOML in, TOML out, ``section.key=value`` overrides, presets.
 
-Every quantity carries its unit in its name (``_w``, ``_hz``, ``_m``, ``_db``). Three pairs of keys say the same
-thing in two ways, and exactly one of each pair may be given: ``local_epochs | local_steps``,
-``clip_norm | clip_factor`` (c² = clip_factor · d) and ``epsilon | epsilon_tilde`` (ε = ε̃ · √d).
+Every quantity carries its unit in its name (``_w``, ``_hz``, ``_m``, ``_dbm``, ``_db``). Some keys say the
+same thing in different ways, and only one of them may be given: ``local_epochs | local_steps``, ``clip_norm |
+clip_factor`` (c² = clip_factor · d), ``epsilon | epsilon_tilde`` (ε = ε̃ · √d), ``power_w | power_dbm | snr_db`` and
+``noise_density_dbm_hz | noise_figure_db``.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from airfl.catalogue import (
+    FADING_LAWS,
     LEAST_EFFORT,
     MOST_EFFORT,
     NEEDS_ANTENNAS,
     SCHEMES,
     SEEING,
     SHARES,
+    SITES,
     USUAL_SHARE,
+    WITH_SIONNA,
     AccountantName,
     CombinerName,
     EngineName,
@@ -36,9 +40,11 @@ from airfl.catalogue import (
     Needs,
     ParticipationName,
     PartPath,
+    PathLossName,
     SchemeName,
     is_import_path,
     nearest,
+    site_of,
 )
 from airfl.errors import InputError, Problems, in_words, listed
 from airfl.imports import look_beside, path_of
@@ -215,11 +221,11 @@ class Learning(Section):
 
 
 class Channel(Section):
-    """Geometry, fading, receiver noise and transmit power."""
+    """Geometry, fading, and the link budget: power, gains, losses, noise."""
 
     parts: ClassVar = ("fading",)
 
-    fading: FadingName = Field("rayleigh", description="rayleigh, rician, trace, or package.module:name")
+    fading: FadingName = Field("rayleigh", description=f"{', '.join(FADING_LAWS)}, or package.module:name")
     trace_file: str | None = Field(None, description="npz with `channels` [(trials,) rounds, devices, antennas]")
     distance: Literal["per-device", "common"] = Field(
         "per-device", description="common: one distance for all devices of a trial"
@@ -230,15 +236,78 @@ class Channel(Section):
     rician_k_db: float = Field(
         6.0, ge=-100, le=100, description="Line-of-sight to scattered power, for fading = rician"
     )
+    profile: Literal["A", "B", "C", "D", "E"] = Field("A", description="which TDL or CDL; D and E have a line of sight")
+    delay_spread_s: float = Field(100e-9, gt=0, le=1e-3, description="RMS delay spread, for tdl and cdl")
+    hall: Literal["SL", "DL", "SH", "DH"] = Field(
+        "SH", description="of 3gpp-inf: sparse or dense clutter, low or high base station"
+    )
+    indoor_share: float | None = Field(
+        None, ge=0, le=1, description="of the devices of 3gpp-umi, -uma, -rma; left out: 0.8, 0.8, 0.5 as 3GPP says"
+    )
     antenna_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of R_ij = ρ^|i−j| between antennas")
     device_correlation: float = Field(0.0, ge=0, lt=1, description="ρ of the same between devices")
     csi_error: float = Field(0.0, ge=0, lt=1, description="τ, estimation error power over channel power")
     csi_outage: float = Field(
         1e-9, gt=0, lt=1, description="chance over a trial that a gain exceeds the bound that is booked for it"
     )
-    power_w: float = Field(2e-3, ge=1e-30, le=1e12, description="P, mean transmit power per symbol and device")
-    noise_density_dbm_hz: float = Field(-173.0, ge=-400, le=400)
+    path_loss: PathLossName | None = Field(
+        None,
+        description="free-space; log-distance: free space at the reference, then the exponent; or 3gpp-…-los and "
+        "-nlos, medians of TR 38.901. Left out: log-distance if there is an exponent, else free-space",
+    )
+    path_loss_exponent: float | None = Field(None, ge=0, le=20, description="for log-distance")
+    path_loss_reference_m: float = Field(1.0, ge=1e-6, le=1e6, description="where log-distance begins")
+    base_height_m: float | None = Field(None, gt=0, le=1000, description="of 3GPP path losses; left out: theirs")
+    device_height_m: float | None = Field(None, gt=0, le=1000, description="of 3GPP path losses; left out: theirs")
+    shadowing_db: float = Field(0.0, ge=0, le=50, description="standard deviation; fixed over a trial")
+    shadowing_distance_m: float = Field(
+        0.0, ge=0, le=1e6, description="over which shadowing decorrelates to 1/e; 0: devices are independent"
+    )
+    power_w: float | None = Field(2e-3, ge=1e-30, le=1e12, description="P, mean transmit power per symbol and device")
+    power_dbm: float | None = Field(None, ge=-270, le=150, description="the same in dBm")
+    snr_db: float | None = Field(
+        None,
+        ge=-400,
+        le=400,
+        description="P·Λ_edge/σ² per antenna in place of the power, with the median path gain at the cell edge",
+    )
+    antenna_gain_dbi: float = Field(0.0, ge=-100, le=100, description="of each of the base station's antennas")
+    device_gain_dbi: float = Field(0.0, ge=-100, le=100, description="of a device's antenna")
+    loss_db: float = Field(0.0, ge=0, le=200, description="of cables, bodies and windows together")
+    noise_density_dbm_hz: float | None = Field(-173.0, ge=-400, le=400)
+    noise_figure_db: float | None = Field(None, ge=0, le=100, description="over −174 dBm/Hz, in place of the density")
+    interference_dbm: float | None = Field(
+        None, ge=-400, le=150, description="at each antenna, over the bandwidth; disturbs, but is never privacy"
+    )
     bandwidth_hz: float = Field(20e6, ge=1e-6, le=1e18)
+
+    pairs: ClassVar = (
+        ("power_w", "power_dbm"),
+        ("power_w", "snr_db"),
+        ("power_dbm", "snr_db"),
+        ("noise_density_dbm_hz", "noise_figure_db"),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_give_way(cls, values: Any) -> Any:
+        """A default is no second way of saying what was given."""
+        if not isinstance(values, Mapping):
+            return values
+        for default, *others in (("power_w", "power_dbm", "snr_db"), ("noise_density_dbm_hz", "noise_figure_db")):
+            if default not in values and any(values.get(name) is not None for name in others):
+                values = {**values, default: None}
+        return values
+
+    @property
+    def loss_model(self) -> str:
+        """The path loss after resolving what was left out."""
+        return self.path_loss or ("free-space" if self.path_loss_exponent is None else "log-distance")
+
+    @property
+    def is_3gpp(self) -> bool:
+        """Whether the fading law has path loss, shadowing and correlated antennas of its own."""
+        return self.fading in SITES
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
@@ -249,6 +318,56 @@ class Channel(Section):
             yield ("`csi_error` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven")
         if self.min_distance_m > self.cell_radius_m:
             yield "`min_distance_m` must not exceed `cell_radius_m`"
+        for first, second in (("power_w", "power_dbm"), ("noise_density_dbm_hz", "noise_figure_db")):
+            if all(getattr(self, name) is None for name in (first, second)) and self.snr_db is None:
+                yield f"give `{first}` or `{second}`"
+        if self.noise_density_dbm_hz is None and self.noise_figure_db is None and self.snr_db is not None:
+            yield "give `noise_density_dbm_hz` or `noise_figure_db`"
+        if self.snr_db is not None and (self.fading == "trace" or is_import_path(self.fading)):
+            yield (
+                f"`snr_db` takes the path gain at the cell edge, which fading `{self.fading}` may not have; give "
+                "`power_w` or `power_dbm`"
+            )
+        yield from self._path_loss_problems()
+
+    def _path_loss_problems(self) -> Iterator[str]:
+        """What path loss, shadowing and the laws of 3GPP cannot do with."""
+        own = self.fading == "trace" or self.is_3gpp
+        brought = [
+            name
+            for name in ("path_loss", "path_loss_exponent", "shadowing_db", "antenna_gain_dbi")
+            if getattr(self, name)
+        ]
+        if own and brought:
+            whose = "channels that were measured" if self.fading == "trace" else f"fading `{self.fading}`"
+            verb = "have" if self.fading == "trace" else "has"
+            yield f"{whose} {verb} path loss, shadowing and antennas of their own; leave out `{brought[0]}`"
+        if self.is_3gpp and (self.antenna_correlation or self.device_correlation):
+            yield f"fading `{self.fading}` correlates antennas and devices by itself; leave out the correlation"
+        if self.path_loss == "log-distance" and self.path_loss_exponent is None:
+            yield 'path_loss = "log-distance" needs `path_loss_exponent`; 2 is free space, 3.5 a city'
+        if self.path_loss_exponent is not None and self.loss_model != "log-distance":
+            yield f'`path_loss_exponent` goes with path_loss = "log-distance", not with "{self.path_loss}"'
+        name = self.fading if self.is_3gpp else self.loss_model
+        site = site_of(name)
+        if site is not None:
+            low, high = site.carrier_hz
+            if not low <= self.carrier_hz <= high:
+                yield (
+                    f"`{name}` is for carriers from {low / 1e9:g} to {high / 1e9:g} GHz; got `carrier_hz` = "
+                    f"{self.carrier_hz:g}"
+                )
+            if self.cell_radius_m > site.farthest_m or self.cell_radius_m < site.nearest_m:
+                yield (
+                    f"`{name}` is for distances from {site.nearest_m:g} to {site.farthest_m:,.0f} m; got "
+                    f"`cell_radius_m` = {self.cell_radius_m:g}"
+                )
+        elif self.fading == "cdl" and not 0.5e9 <= self.carrier_hz <= 100e9:
+            yield f"`cdl` is for carriers from 0.5 to 100 GHz; got `carrier_hz` = {self.carrier_hz:g}"
+        if self.fading in WITH_SIONNA and self.bandwidth_hz > 0.1 * self.carrier_hz:
+            yield f"`{self.fading}` is for bandwidths up to a tenth of the carrier; got {self.bandwidth_hz:g} Hz"
+        if self.shadowing_distance_m > 0 and self.shadowing_db == 0:
+            yield "`shadowing_distance_m` goes with `shadowing_db` above 0"
 
 
 class Privacy(Section):
@@ -620,7 +739,12 @@ PART_KEYS = frozenset(
 #: Section and the two keys of each exclusive pair: an override that names one drops the other.
 EXCLUSIVE_KEYS = tuple(
     (name, first, second)
-    for name, section in (("learning", Learning), ("privacy", Privacy), ("eavesdropper", Eavesdropper))
+    for name, section in (
+        ("learning", Learning),
+        ("channel", Channel),
+        ("privacy", Privacy),
+        ("eavesdropper", Eavesdropper),
+    )
     for first, second in section.pairs
 )
 

@@ -20,6 +20,8 @@ Purpose = Literal[
     "partition",
     "positions",
     "line-of-sight",
+    "shadowing",
+    "rays",
     "fading",
     "participation",
     "estimation",

@@ -28,6 +28,7 @@ class Setting:
         noise_var: v, the variance of all noise in the sum per real coordinate, [trials], float64.
         unknown_var: what of v nobody knows who only sees the models, and so what is booked, [trials].
         noise_power: σ², whole complex power per antenna; 0 over an ideal channel.
+        interference_power: I, the same of what others send; in v, and not in what is booked.
         cover: variances of what devices hide in, [trials].
         edges: who shares masks with whom, places of devices, [E, 2] for each trial.
         channels: h_i, [trials, K, m], complex128.
@@ -47,6 +48,7 @@ class Setting:
     noise_var: torch.Tensor
     unknown_var: torch.Tensor
     noise_power: float
+    interference_power: float
     cover: Cover
     edges: tuple[np.ndarray, ...]
     channels: torch.Tensor
@@ -70,6 +72,7 @@ class Setting:
             torch.ones_like(nothing),
             nothing,
             nothing,
+            0.0,
             0.0,
             Cover.of(trials=trials),
             (NO_EDGES,) * trials,
@@ -95,7 +98,12 @@ class Setting:
         """The same without any noise."""
         nothing = torch.zeros_like(self.noise_var)
         return replace(
-            self, noise_var=nothing, unknown_var=nothing, noise_power=0.0, cover=Cover.of(trials=len(nothing))
+            self,
+            noise_var=nothing,
+            unknown_var=nothing,
+            noise_power=0.0,
+            interference_power=0.0,
+            cover=Cover.of(trials=len(nothing)),
         )
 
     def repeated(self, copies: int) -> Setting:

@@ -21,7 +21,7 @@ EDGES = 4096
 
 @dataclass(frozen=True)
 class SignalUplink(Uplink):
-    """y_j = Σ_i h_i s_i (Δ̄_ij + cover_ij) + n_j with n_j ~ CN(0, σ² I_m), and the base station takes Re(wᴴ y_j).
+    """y_j = Σ_i h_i s_i (Δ̄_ij + cover_ij) + n_j with n_j ~ CN(0, (σ² + I) I_m), and the base station takes Re(wᴴ y_j).
 
     Symbols are worked off in chunks: beside the updates themselves, memory is m × chunk complex numbers.
 
@@ -55,7 +55,7 @@ class SignalUplink(Uplink):
             self._cover(row, start, symbols, setting)
             received = paths @ symbols
             unit = self._unit_noise("antenna-noise", row, start, received.shape, setting)
-            received += setting.noise_power**0.5 * unit
+            received += (setting.noise_power + setting.interference_power) ** 0.5 * unit
             yield received
 
     def _cover(self, row: int, start: int, symbols: torch.Tensor, setting: Setting) -> None:

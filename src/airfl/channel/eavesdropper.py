@@ -20,7 +20,9 @@ NEAREST_M = 1.0
 
 @dataclass(frozen=True)
 class Listener:
-    """An eavesdropper: free-space path loss from every device to her, and Rayleigh fading of her own.
+    """An eavesdropper: free space from every device to her, and Rayleigh fading of her own.
+
+    Whatever the path loss, shadowing and losses on the way to the base station: nothing is in her way.
 
     Attributes:
         law: of the channels to the base station; it knows how far away the devices are, and she where they are.
@@ -40,12 +42,12 @@ class Listener:
         """√Λ_i to her, [trials, devices]: devices lie at uniform angles around the base station."""
         assert self.config.eavesdropper is not None
         channel, (x, y) = self.config.channel, self.config.eavesdropper.place
-        rows = []
-        for index, trial in enumerate(self.law.trials):
+        rows, louder = [], 10.0 ** (channel.device_gain_dbi / 10.0)
+        for index in range(len(self.law.trials)):
             far = self.law.distances_m[index]
-            angle = stream(self.config.system.seed, "angles", trial).uniform(-np.pi, np.pi, len(far))
+            angle = self.law.azimuths[index]
             away = np.hypot(far * np.cos(angle) - x, far * np.sin(angle) - y)
-            rows.append(geometry.path_gain(np.maximum(away, NEAREST_M), channel.carrier_hz))
+            rows.append(louder * geometry.path_gain(np.maximum(away, NEAREST_M), channel.carrier_hz))
         amplitude: np.ndarray = np.sqrt(np.stack(rows))
         return amplitude
 

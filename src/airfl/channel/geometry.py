@@ -30,3 +30,25 @@ def disk_drop(
     uniform = generator.random(1 if common else num_devices)
     distances = np.maximum(radius_m * np.sqrt(uniform), min_distance_m)
     return np.broadcast_to(distances, (num_devices,)).copy()
+
+
+def azimuths(generator: np.random.Generator, num_devices: int, sector: bool) -> np.ndarray:
+    """Uniform directions from the base station, radian, [num_devices]: all round, or a third of the circle."""
+    return generator.uniform(-np.pi, np.pi, num_devices) / (3.0 if sector else 1.0)
+
+
+def shadowing_db(
+    generator: np.random.Generator, places_m: np.ndarray, std_db: float, decorrelation_m: float
+) -> np.ndarray:
+    """Log-normal shadowing, N(0, std²) dB with correlation exp(−Δ/decorrelation) between places [n, 2]; shape [n].
+
+    Args:
+        decorrelation_m: 0 for independent devices.
+    """
+    unit = generator.standard_normal(len(places_m))
+    if decorrelation_m > 0.0:
+        apart = np.linalg.norm(places_m[:, None] - places_m[None, :], axis=-1)
+        covariance = np.exp(-apart / decorrelation_m) + 1e-12 * np.eye(len(places_m))  # devices may share a place
+        unit = np.linalg.cholesky(covariance) @ unit
+    shadowed: np.ndarray = std_db * unit
+    return shadowed

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from airfl.channel.budget import Budget, link_budget, noise_of
 from airfl.channel.eavesdropper import Listener, open_listener
 from airfl.channel.laws import LAWS, Law, outside_law
-from airfl.channel.noise import credited_power_w, noise_power_w
 from airfl.config import Config
 from airfl.imports import import_callable, is_import_path
 from airfl.participation import colluders, dropouts, participants
@@ -41,9 +41,24 @@ class Link:
         return self.law.weakest_path_gain(index)
 
     @cached_property
+    def budget(self) -> Budget:
+        """Powers, gains and noise of the configuration's link."""
+        return link_budget(self.config)
+
+    @property
+    def power_limit(self) -> float:
+        """P, watts."""
+        return self.budget.power_w
+
+    @property
+    def interference_power(self) -> float:
+        """I per antenna, watts: disturbs, and is never counted as privacy."""
+        return self.budget.interference_w
+
+    @property
     def credited_power(self) -> float:
         """σ² that counts against the base station itself (``privacy.credited_noise``), watts."""
-        return credited_power_w(self.config)
+        return self.budget.credited_w
 
     @cached_property
     def listener(self) -> Listener | None:
@@ -131,7 +146,7 @@ class Link:
 def open_link(config: Config, trials: Sequence[int]) -> Link:
     """Open the law of the configured fading for some trials; positions and lines of sight are drawn when needed."""
     channel = config.channel
-    noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
+    noise = noise_of(channel)
     if is_import_path(channel.fading):
         law = outside_law(import_callable(channel.fading, "fading law"), channel.fading, config, trials)
     else:

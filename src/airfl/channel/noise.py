@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airfl.config import Config
+import math
 
 BOLTZMANN_J_K = 1.380649e-23
 ROOM_K = 290.0
@@ -18,8 +18,11 @@ def thermal_power_w(bandwidth_hz: float) -> float:
     return BOLTZMANN_J_K * ROOM_K * bandwidth_hz
 
 
-def credited_power_w(config: Config) -> float:
-    """σ² that counts against the base station itself: what a noise figure adds is its own, and it could do without."""
-    channel = config.channel
-    noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
-    return noise if config.privacy.credited_noise == "receiver" else min(noise, thermal_power_w(channel.bandwidth_hz))
+def power_of_dbm(dbm: float) -> float:
+    """Watts."""
+    return float(10.0 ** (dbm / 10.0) * 1e-3)
+
+
+def dbm_of_power(power_w: float) -> float:
+    """Decibels over a milliwatt."""
+    return 10.0 * math.log10(power_w) + 30.0

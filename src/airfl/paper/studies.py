@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airfl.channel.budget import power_limit_w
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.places import experiments_folder
@@ -129,7 +130,7 @@ def gather(plan: Plan, folder: Folder, variant: str, *, every_round: bool) -> li
         axes = {column: plan.points[point].get(key) for column, key in AXES.items()}
         if budget and axes["epsilon_tilde"] is None:
             axes["epsilon_tilde"] = config.privacy.epsilon_tilde
-        axes["power_w"] = config.channel.power_w if scheme.startswith("airfl") else None
+        axes["power_w"] = power_limit_w(config.channel) if scheme.startswith("airfl") else None
         if all(cell in booked for cell in own):
             mu = np.array([booked[cell] for cell in own]).max(axis=0)
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from airfl.accounting import is_proven, words_for
 from airfl.catalogue import is_import_path
+from airfl.channel.budget import power_limit_w
 from airfl.config import Config
 from airfl.privacy import SEEING
 from airfl.report.trust import trust_sentences, whom_to_trust
@@ -39,7 +40,7 @@ def headline(result: Result) -> list[str]:
         sentences += _booked_unproven(result, name)
         if name == private[0]:
             sentences.append(_compare(name, summary["schemes"]))
-            sentences.append(perk_sentence(result.schemes[name], result.config.channel.power_w))
+            sentences.append(perk_sentence(result.schemes[name], power_limit_w(result.config.channel)))
     sentences += whom_to_trust(result, private)
     for scheme in result.schemes:
         sentences += trust_sentences(result, scheme)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airfl.catalogue import OBSERVERS, is_import_path, nearest
-from airfl.channel.geometry import path_gain
-from airfl.channel.noise import noise_power_w
+from airfl.channel.budget import link_budget, power_limit_w
+from airfl.channel.noise import dbm_of_power
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.report.study_source import RECORDED, Cell, Source
@@ -158,7 +158,7 @@ def field_of(name: str, source: Source, observer: str) -> Field:
         "scheme": lambda cell: cell.scheme,
         "round": lambda cell: None,
         "snr_db": lambda cell: round(snr_db(cell.config), 6),
-        "power_dbm": lambda cell: round(10.0 * math.log10(cell.config.channel.power_w) + 30.0, 6),
+        "power_dbm": lambda cell: round(dbm_of_power(power_limit_w(cell.config.channel)), 6),
         "num_active": lambda cell: cell.config.system.num_active,
         "epsilon": lambda cell: exact_epsilon(cell, observer),
     }
@@ -190,8 +190,7 @@ def _shorthand(name: str, source: Source, keys: Sequence[str]) -> str | None:
 def varying(source: Source) -> list[str]:
     """What x can be."""
     schemes = ["scheme"] if len({cell.scheme for cell in source.cells}) > 1 else []
-    radio = {"channel.power_w", "channel.cell_radius_m", "channel.carrier_hz", "channel.bandwidth_hz"}
-    also = ["snr_db"] if radio & set(source.axes) else []
+    also = ["snr_db"] if any(axis.startswith("channel.") for axis in source.axes) else []
     return ["round", *source.axes, *also, *schemes, "epsilon"]
 
 
@@ -212,9 +211,7 @@ def snr_db(config: Config) -> float:
             f"`snr_db` takes the path gain at the cell edge, which fading `{channel.fading}` does not have; use "
             "channel.power_w or power_dbm"
         )
-    gain = float(path_gain(channel.cell_radius_m, channel.carrier_hz))
-    noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
-    return 10.0 * math.log10(channel.power_w * gain / noise)
+    return 10.0 * math.log10(link_budget(config).snr)
 
 
 def epsilon_label(cells: Sequence[Cell], observer: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airfl.accounting import is_proven
-from airfl.channel.noise import credited_power_w, noise_power_w
+from airfl.channel.budget import credited_power_w, noise_of, power_limit_w
 from airfl.config import Config
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
@@ -136,7 +136,7 @@ def cover_sentence(scheme: SchemeResult, config: Config) -> list[str]:
     record = max((row.max_power_w for row in scheme.records if not math.isnan(row.max_power_w)), default=0.0)
     return [
         f"Devices hid in {' and '.join(parts)}, {heard}: {most.power_db:.0f} dB more power than the update alone, at "
-        f"most {power_text(record)} of the {power_text(config.channel.power_w)} that they have, and "
+        f"most {power_text(record)} of the {power_text(power_limit_w(config.channel))} that they have, and "
         f"{max(0.0, most.price_db):.1f} dB more noise than a trusted base station takes."
     ]
 
@@ -149,9 +149,7 @@ def rests_on(scheme: SchemeResult, config: Config) -> str:
             "a base station that is curious but honest (it announces the true channels, combiners and senders, and "
             f"public randomness is beyond its choice), with no more than {config.system.num_antennas} antennas"
         )
-        channel = config.channel
-        noise = noise_power_w(channel.noise_density_dbm_hz, channel.bandwidth_hz)
-        own = 10.0 * math.log10(noise / credited_power_w(config))
+        own = 10.0 * math.log10(noise_of(config.channel) / credited_power_w(config))
         if config.privacy.credited_noise == "thermal":
             more = f"; the {own:.1f} dB that its receiver adds are its own, and do not count" if own >= 0.05 else ""
             parts.append(f"thermal noise (kT₀B) that it cannot do without{more}")

@@ -46,7 +46,7 @@ def arrange_rounds(
         return _ideal(config, scheme, promise, link, dim, clip_norm)
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
-    factor = least_gain(length, dim, config.channel.power_w)
+    factor = least_gain(length, dim, link.power_limit)
     active = trimmed(active)
 
     def law(count: int) -> torch.Tensor:

@@ -87,11 +87,12 @@ def missing_sentence(problem: Problem, kind: Kind, shield: Shield) -> str:
             f"antennas at any power: it would take {noise}; take fewer antennas, raise `privacy.epsilon`, or set "
             f'`scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
         )
-    needed = _up(config.channel.power_w * 10.0 ** (missing / 10.0))
-    missing = math.ceil(10.0 * math.log10(needed / config.channel.power_w))
+    limit = problem.link.power_limit
+    needed = _up(limit * 10.0 ** (missing / 10.0))
+    missing = math.ceil(10.0 * math.log10(needed / limit))
     return (
         f"the power does not reach to hide the devices: {missing} dB are missing, and with "
-        f"{config.channel.power_w:.3g} W it would take {noise}; give `channel.power_w` = {needed:.2g}, "
+        f"{limit:.3g} W it would take {noise}; give `channel.power_w` = {needed:.2g}, "
         f'or set `scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
     )
 

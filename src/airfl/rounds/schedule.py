@@ -71,8 +71,8 @@ class Schedule:
 
     @cached_property
     def noise_var(self) -> torch.Tensor:
-        """v_t = q_t² σ²/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
-        return self._noise_of(self.sending)
+        """v_t = q_t² (σ² + I)/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
+        return self._noise_of(self.sending) + self.norm.square() * (self.link.interference_power / 2.0)
 
     @cached_property
     def unknown_var(self) -> torch.Tensor:
@@ -80,7 +80,7 @@ class Schedule:
 
         A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
         sender covers itself from everybody else, and has nobody to be curious about. Devices that collude hand over
-        theirs.
+        theirs. Nobody promises that interference stays, so none of it counts.
         """
         lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
         honest = self.link.honest(self.active).sum(axis=2)
@@ -118,7 +118,7 @@ class Schedule:
             known,
             longest(self.scheme, self.clip_norm),
             self.dim,
-            self.link.config.channel.power_w,
+            self.link.power_limit,
             channels,
             silent=torch.from_numpy(devices[:, 0] < 0),
             cover_power=cover.power(torch.from_numpy(degrees).double()),
@@ -132,6 +132,7 @@ class Schedule:
             self.noise_var[apart, round_index],
             self.unknown_var[apart, round_index],
             self.link.noise_power,
+            self.link.interference_power,
             cover,
             edges,
             channels,
@@ -203,10 +204,12 @@ class Schedule:
             squares = gains.real.square()
             mine = squares[honest[row][here]]
             lone = squares.sum() - squares.max() if len(squares) > 1 else squares.sum()
-            receiver = self.norm[row * self.copies, setting.round_index].square() * (self.link.noise_power / 2.0)
+            squared = self.norm[row * self.copies, setting.round_index].square()
+            receiver = squared * (self.link.noise_power / 2.0)
             leak = leak_of(gains, edges, cover)
             credited = leak if self.link.config.privacy.credit_leak else 0.0
-            total[row] = receiver + float(cover.own) * squares.sum() + leak
+            disturbed = receiver + squared * (self.link.interference_power / 2.0)
+            total[row] = disturbed + float(cover.own) * squares.sum() + leak
             unknown[row] = receiver + float(cover.own) * torch.minimum(mine.sum(), lone) + credited
         return replace(setting, noise_var=total, unknown_var=unknown)
 
@@ -249,7 +252,7 @@ class Schedule:
         config, promise = self.link.config, self.promise
         if promise.accountant == "sampled" and config.scheme.combiner_columns != "all":
             promise = promise.without_credit()  # noise that is not lifted tells who took part
-        power, budget = config.channel.power_w, promise.budget
+        power, budget = self.link.power_limit, promise.budget
         assert budget is not None
         found = []
         for index, (minimum, bound) in enumerate(zip(self.minimum, self.gain_bound, strict=True)):

@@ -165,7 +165,7 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     simulations = {}
     for point, config in configs.items():
         # Channels and combiners do not depend on the power: what differs in nothing else shares them.
-        drawn = config.channel.model_copy(update={"power_w": 1.0})
+        drawn = config.channel.model_copy(update=dict.fromkeys(("power_w", "power_dbm", "snr_db")))
         key = repr((drawn, config.scheme.model_copy(update={"names": ()})))
         if key not in radios:
             radios[key] = open_radio(config, batch.trials, where)

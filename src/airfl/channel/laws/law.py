@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from airfl.channel import geometry
-from airfl.config import Config
+from airfl.catalogue import site_of
+from airfl.channel import geometry, pathloss
+from airfl.channel.budget import antennas_of, edge_gain
+from airfl.config import Channel, Config
 from airfl.randomness import stream
 
 
@@ -42,7 +45,10 @@ class Law(ABC):
 
 
 class Placed(Law):
-    """Devices on a disk, free-space path loss, and unit-power coefficients that a subclass draws."""
+    """Devices on a disk, path loss and shadowing, and unit-power coefficients that a subclass draws."""
+
+    #: Whether devices are in a third of the circle only.
+    sector: ClassVar[bool] = False
 
     @abstractmethod
     def coefficients(self, index: int, round_index: int) -> np.ndarray:
@@ -50,7 +56,7 @@ class Placed(Law):
 
     @cached_property
     def distances_m(self) -> np.ndarray:
-        """From the base station, fixed over a trial, [trials, devices]."""
+        """From the base station, fixed over a trial, [trials, devices]; none nearer than the path loss is for."""
         system, channel = self.config.system, self.config.channel
         return np.stack(
             [
@@ -58,7 +64,7 @@ class Placed(Law):
                     stream(system.seed, "positions", trial),
                     system.num_devices,
                     channel.cell_radius_m,
-                    channel.min_distance_m,
+                    nearest_m(channel),
                     channel.distance == "common",
                 )
                 for trial in self.trials
@@ -66,16 +72,62 @@ class Placed(Law):
         )
 
     @cached_property
+    def azimuths(self) -> np.ndarray:
+        """In which direction devices are, radian, [trials, devices]."""
+        seed, count = self.config.system.seed, self.config.system.num_devices
+        return np.stack([geometry.azimuths(stream(seed, "angles", trial), count, self.sector) for trial in self.trials])
+
+    @cached_property
+    def places_m(self) -> np.ndarray:
+        """x and y of every device, the base station at the origin, [trials, devices, 2]."""
+        far, angle = self.distances_m, self.azimuths
+        return np.stack([far * np.cos(angle), far * np.sin(angle)], axis=-1)
+
+    @cached_property
+    def shadowing_db(self) -> np.ndarray | float:
+        """What is in the way of each device, fixed over a trial, [trials, devices]."""
+        channel = self.config.channel
+        if channel.shadowing_db == 0.0:
+            return 0.0
+        return np.stack(
+            [
+                geometry.shadowing_db(
+                    stream(self.config.system.seed, "shadowing", trial),
+                    self.places_m[index],
+                    channel.shadowing_db,
+                    channel.shadowing_distance_m,
+                )
+                for index, trial in enumerate(self.trials)
+            ]
+        )
+
+    @cached_property
     def amplitude(self) -> np.ndarray:
-        """√Λ_i of free space."""
-        amplitude: np.ndarray = np.sqrt(geometry.path_gain(self.distances_m, self.config.channel.carrier_hz))
+        """√Λ_i with antennas, losses and shadowing."""
+        channel = self.config.channel
+        gain = pathloss.gain(
+            channel.loss_model,
+            self.distances_m,
+            channel.carrier_hz,
+            exponent=channel.path_loss_exponent,
+            reference_m=channel.path_loss_reference_m,
+            base_height_m=channel.base_height_m,
+            device_height_m=channel.device_height_m,
+        )
+        amplitude: np.ndarray = np.sqrt(gain * antennas_of(channel) * 10.0 ** (np.asarray(self.shadowing_db) / 10.0))
         return amplitude
 
     def weakest_path_gain(self, index: int) -> float:
-        """The path gain at the cell edge."""
-        return float(geometry.path_gain(self.config.channel.cell_radius_m, self.config.channel.carrier_hz))
+        """The path gain at the cell edge; the median's under shadowing."""
+        return edge_gain(self.config.channel)
 
     def draw(self, index: int, round_index: int) -> np.ndarray:
         """√Λ_i times the coefficients."""
         channels: np.ndarray = self.amplitude[index][:, None] * self.coefficients(index, round_index)
         return channels
+
+
+def nearest_m(channel: Channel) -> float:
+    """How near a device may be: as configured, and not nearer than a place of 3GPP is for."""
+    site = site_of(channel.fading if channel.is_3gpp else channel.loss_model)
+    return channel.min_distance_m if site is None else max(channel.min_distance_m, site.nearest_m)
