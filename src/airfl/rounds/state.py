@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -47,10 +48,12 @@ class Step:
         """The step, unless it met NaN or infinity: then ``DivergedError``."""
         finite = bool(torch.isfinite(self.after.models).all())
         if not bool(torch.isfinite(self.watch.losses).all()):
-            if scheme.keeps_budget:  # whether a run stops would tell of a single device
+            # Whether a run with a promise stops would tell of a single device. Over the air noise may be the reason,
+            # which is a finding; what is sent is bounded and finite all the same.
+            if scheme.keeps_budget or (scheme.policy.over_air and math.isfinite(scheme.encoder.length(1.0))):
                 warnings.warn(
                     f"scheme `{scheme.name}`: local training met NaN or infinity on some devices, and what they "
-                    "send counts as zero; look at `learning.learning_rate`",
+                    "send counts as zero; look at `learning.learning_rate` and the noise that the link leaves",
                     RuntimeWarning,
                     stacklevel=3,
                 )
@@ -59,7 +62,7 @@ class Step:
         if not finite:
             raise DivergedError(
                 f"training diverged: scheme `{scheme.name}` met NaN or infinity in round {self.after.round}; "
-                "look at `learning.learning_rate`, `learning.server_step` and the noise that `channel.power_w` leaves",
+                "look at `learning.learning_rate`, `learning.server_step` and the noise that the link leaves",
                 self.after,
             )
         return self
