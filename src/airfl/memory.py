@@ -6,16 +6,19 @@ Only arrays that must lie side by side are counted, so nothing that fits is refu
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from airfl.catalogue import SCHEMES, Needs
+from airfl.catalogue import SCHEMES, SITES, Needs
 from airfl.config import Config
 from airfl.errors import InputError
 
 #: A record and a ledger's event of one round, as Python objects.
 ROUND_BYTES = 500
+#: Rays of a device in the place of 3GPP that has the fewest.
+FEWEST_RAYS = 200
 #: Limits that a container sets, in bytes.
 CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -54,6 +57,13 @@ def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
         combiners = copies * len(in_air) * 16 * rows * system.num_antennas
         found.append(Need("channels of a round", one_round, "`system.num_antennas` or `system.num_devices`"))
         found.append(Need("combiners", combiners, "`system.num_antennas` or `system.rounds`"))
+    if channel.fading in (*SITES, "cdl"):
+        rows = math.isqrt(system.num_antennas)
+        each = 8 + 8 * (rows + -(-system.num_antennas // rows))
+        rays = trials * system.num_devices * FEWEST_RAYS * each
+        found.append(Need("rays", rays, "`system.num_devices` or `system.trials`"))
+    if channel.shadowing_distance_m:
+        found.append(Need("shadowing", 24 * system.num_devices**2, "`system.num_devices`"))
     if channel.antenna_correlation:
         found.append(Need("correlation", 8 * system.num_antennas**2, "`system.num_antennas`"))
     if channel.device_correlation:

@@ -42,7 +42,7 @@ MADE = [
     *contracts(CombinerContract, [n for n in catalogue.COMBINERS if n not in (*catalogue.NEEDS_ANTENNAS, "sdr")]),
     *contracts(CombinerContract, catalogue.NEEDS_ANTENNAS, sizes=((1, 1), (1, 4), (3, 8), (6, 6))),
     *contracts(CombinerContract, ["sdr"], sizes=((2, 2), (3, 4))),
-    *contracts(FadingContract, ["rayleigh", "rician"]),
+    *contracts(FadingContract, [name for name in catalogue.FADING_LAWS if name != "trace"]),
     *contracts(ParticipationContract, catalogue.PARTICIPATION),
     *contracts(EncoderContract, [Plain, Clip, ClipWithNoise, ClipWithCover]),
     *contracts(DecoderContract, [Mean]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -86,6 +87,7 @@ def main() -> None:
     """Entry point: errors become one sentence and an exit code."""
     from airfl.terminal import be_quiet
 
+    warnings.formatwarning = lambda message, *where, **more: f"airfl: {message}\n"
     sys.path.append("")  # so that package.module:callable finds the user's own files
     try:
         code = app(prog_name="airfl", standalone_mode=False)

@@ -11,6 +11,7 @@ from airfl.catalogue import is_import_path
 from airfl.channel.budget import power_limit_w
 from airfl.config import Config
 from airfl.privacy import SEEING
+from airfl.report.radio import radio_sentences
 from airfl.report.trust import trust_sentences, whom_to_trust
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
@@ -44,6 +45,8 @@ def headline(result: Result) -> list[str]:
     sentences += whom_to_trust(result, private)
     for scheme in result.schemes:
         sentences += trust_sentences(result, scheme)
+    if any(scheme_shown(name).policy.over_air for name in result.schemes):
+        sentences += radio_sentences(result.config)
     sentences += [silence_sentence(result.config, name, scheme) for name, scheme in result.schemes.items()]
     return [sentence for sentence in sentences if sentence]
 

@@ -5,6 +5,7 @@ In one narrow band all taps add up to one coefficient: profiles A, B and C are R
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sionna.phy.channel.tr38901 import TDL
 
 
+@dataclass(frozen=True)
 class Tdl(Rician):
     """√(κ/(κ+1)) · line of sight + √(1/(κ+1)) · scattered, κ of the profile; a profile knows no directions, ours do."""
 

@@ -1,0 +1,90 @@
+"""The radio link in plain words: who draws the channels, where devices are, and the budget in dBm and dB."""
+
+from __future__ import annotations
+
+import math
+
+from airfl.catalogue import SITES, is_import_path
+from airfl.channel.budget import link_budget
+from airfl.channel.noise import dbm_of_power
+from airfl.config import Channel, Config
+from airfl.wording import number, power_text
+
+#: What the laws that Sionna draws are called, and what of the geometry is theirs.
+PLACES = {
+    "3gpp-umi": "an urban microcell (UMi)",
+    "3gpp-uma": "an urban macrocell (UMa)",
+    "3gpp-rma": "a rural macrocell (RMa)",
+    "3gpp-inh": "an office (InH)",
+    "3gpp-inf": "a factory hall (InF)",
+}
+
+
+def radio_sentences(config: Config) -> list[str]:
+    """What the channels of a run over the air are, as far as a reader may wonder."""
+    channel = config.channel
+    said = [*law_sentences(config), budget_sentence(config)]
+    if channel.interference_dbm is not None:
+        budget = link_budget(config)
+        more = 10.0 * math.log10(1.0 + budget.interference_w / budget.noise_w)
+        said.append(
+            f"Interference of {number(channel.interference_dbm)} dBm at every antenna makes the noise in the sum "
+            f"{more:.1f} dB larger; none of it counts as privacy."
+        )
+    return [sentence for sentence in said if sentence]
+
+
+def law_sentences(config: Config) -> list[str]:
+    """Who draws the channels, and what of the positions counts, where that is not plain fading in free space."""
+    channel, system = config.channel, config.system
+    if channel.is_3gpp:
+        site = SITES[channel.fading]
+        where = f"{channel.cell_radius_m:g} m"
+        inside = site.indoor_share if channel.indoor_share is None else channel.indoor_share
+        if site.is_sector:
+            spread = f"in a third of the circle of {where}, {100 * inside:g} % of them indoors"
+        else:
+            hall = f" of type {channel.hall}" if channel.fading == "3gpp-inf" else ""
+            spread = f"around the base station within {where}{hall}"
+        drops = "" if system.num_devices <= 500 else " (correlated within drops of 500)"
+        return [
+            f"Channels are those of {PLACES[channel.fading]} of 3GPP TR 38.901, drawn by Sionna for positions of "
+            f"ours: devices {spread}. Line of sight, walls, shadowing and rays{drops} stay for a trial, phases are new "
+            "in every round."
+        ]
+    if channel.fading in ("tdl", "cdl"):
+        turned = "each device's is turned to a direction of its own" if channel.fading == "cdl" else "no directions"
+        return [
+            f"Channels follow profile {channel.fading.upper()}-{channel.profile} of 3GPP TR 38.901 ({turned}); it "
+            "knows no positions, and distances of ours give the path loss."
+        ]
+    return []
+
+
+def budget_sentence(config: Config) -> str:
+    """Power, loss, noise and what remains, at the edge of the cell."""
+    channel = config.channel
+    if channel.fading == "trace" or is_import_path(channel.fading):
+        return ""
+    budget = link_budget(config)
+    edge = "the median without a line of sight" if channel.is_3gpp else _loss_words(channel)
+    gains = _gains(channel)
+    return (
+        f"At most {power_text(budget.power_w)} ({dbm_of_power(budget.power_w):.1f} dBm) a device, "
+        f"{-10.0 * math.log10(budget.edge):.1f} dB lost to the edge of the cell ({edge}{gains}), and noise of "
+        f"{dbm_of_power(budget.noise_w):.1f} dBm: {10.0 * math.log10(budget.snr):.1f} dB SNR there at every antenna."
+    )
+
+
+def _loss_words(channel: Channel) -> str:
+    shadowed = f", shadowing of {channel.shadowing_db:g} dB around it" if channel.shadowing_db else ""
+    if channel.loss_model == "log-distance":
+        return f"exponent {channel.path_loss_exponent:g}{shadowed}"
+    return channel.loss_model.replace("free-space", "free space") + shadowed
+
+
+def _gains(channel: Channel) -> str:
+    both = channel.antenna_gain_dbi + channel.device_gain_dbi
+    parts = [f"{both:g} dBi of antennas"] if both else []
+    parts += [f"{channel.loss_db:g} dB of other losses"] if channel.loss_db else []
+    return "".join(f", {part} in it" for part in parts)
