@@ -14,7 +14,7 @@ from airfl.runs.sameness import source_sha256
 from airfl.version import __version__
 
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")
-EXTRAS = ("scikit-learn", "cvxpy", "dp-accounting", "mpmath")
+EXTRAS = ("scikit-learn", "cvxpy", "dp-accounting", "mpmath", "sionna-no-rt")
 
 
 def examine() -> dict[str, Any]:
