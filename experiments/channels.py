@@ -6,7 +6,8 @@
 Settings: `paper` is the paper's (45 of 50 devices, 100 antennas, 582,026 parameters, 50 rounds, ε = 76.3 as the paper
 counts), `massive` is the preset `massive-linear` (6,000 devices, 16 antennas, ε = 1). Cells: the setting's own, with
 free space; outdoors 200 m and indoors 50 m, each with free space and Rayleigh or Rician fading and with what 3GPP says
-of such places. Part `links` draws channels and designs combiners; part `accuracy` trains `massive` at its budget.
+of such places. Part `links` draws channels and designs combiners; part `accuracy` trains `massive` at its budget; part
+`planned` does so with the power at which Rayleigh fading in the same cell would be just noisy enough.
 
 What a law does is taken apart by two more designs with the same devices in the same rounds: `norm2_rayleigh_db` has the
 law's strengths and Rayleigh directions, `norm2_equal_db` the law's directions and equal strengths.
@@ -48,13 +49,14 @@ CELLS: dict[str, tuple[float | None, tuple[str, ...]]] = {
 }
 COMBINERS = {"paper": ("auto", "zero-forcing"), "massive": ("auto",)}
 TRIALS = {"paper": 10, "massive": 3}
+PARTS = ["links", "accuracy", "planned"]
 #: Rounds of each trial that are taken apart.
 APART = 4
 COLUMNS = (
     "setting", "cell", "fading", "combiner", "radius_m", "power_dbm", "edge_db", "gain_median_db", "gain_spread_db",
     "rank", "norm2_db", "norm2_std_db", "norm2_rayleigh_db", "norm2_equal_db", "equal_rayleigh_db", "free_noise_std",
     "noise_std", "free_epsilon", "margin_db", "threshold_dbm", "perks", "trials", "power_bound", "accuracy_mean",
-    "accuracy_std", "accuracy_status",
+    "accuracy_std", "accuracy_status", "planned_dbm", "planned_accuracy", "planned_noise_std",
 )  # fmt: skip
 
 
@@ -134,6 +136,18 @@ def accuracy_row(setting: str, cell: str, fading: str, combiner: str) -> dict[st
     }  # fmt: skip
 
 
+def planned_row(power_dbm: float, setting: str, cell: str, fading: str, combiner: str) -> dict[str, Any]:
+    """Test accuracy with a power that was planned for another law."""
+    config = configuration(setting, cell, fading, combiner)
+    changes = {"system.trials": TRIALS[setting], "engine.eval_every": 1000, "channel.power_dbm": power_dbm}
+    result = airfl.run(config.replace(changes))
+    noise = [row.noise_var for row in result.schemes["airfl-dp"].records]
+    return {
+        "planned_dbm": power_dbm, "planned_noise_std": float(f"{float(np.mean(noise)) ** 0.5:.4g}"),
+        "planned_accuracy": round(result.summary["schemes"]["airfl-dp"]["accuracy_mean"], 5),
+    }  # fmt: skip
+
+
 def level(squares: torch.Tensor) -> float:
     """1/E[1/‖w‖²] over the rounds of a trial, which is what ε depends on, in dB; the mean over trials."""
     return round(float((-10.0 * (1.0 / squares).mean(dim=1).log10()).mean()), 2)
@@ -155,7 +169,7 @@ def read(path: Path) -> dict[tuple[str, ...], dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parts", nargs="+", default=["links", "accuracy"], choices=["links", "accuracy"])
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     table = arguments.out / "channels.csv"
@@ -166,8 +180,18 @@ def main() -> None:
             row |= link_row(*point)
         if "accuracy" in arguments.parts and point[0] == "massive" and not row.get("accuracy_mean"):
             row |= accuracy_row(*point)
+        plain = rows.get((point[0], point[1], "rayleigh", point[3]), {})
+        if "planned" in arguments.parts and point[0] == "massive" and not row.get("planned_accuracy"):
+            row |= planned_row(float(plain["threshold_dbm"]), *point)
         write_csv(table, [{name: one.get(name, "") for name in COLUMNS} for one in rows.values()])
-        print(*point, row.get("norm2_db"), row.get("margin_db"), row.get("accuracy_mean"), flush=True)
+        print(
+            *point,
+            row.get("norm2_db"),
+            row.get("margin_db"),
+            row.get("accuracy_mean"),
+            row.get("planned_accuracy"),
+            flush=True,
+        )
     note = {
         "command": "python -m experiments.channels", "airfl": airfl.__version__, "sionna": version("sionna-no-rt"),
         "torch": torch.__version__, "trials": TRIALS, "rounds taken apart": APART,
