@@ -27,7 +27,7 @@ RADIO = (
     "base_height_m", "device_height_m", "shadowing_db", "shadowing_distance_m", "antenna_gain_dbi", "device_gain_dbi",
     "loss_db", "power_w", "power_dbm", "noise_density_dbm_hz", "noise_figure_db", "interference_dbm", "bandwidth_hz",
 )  # fmt: skip
-#: Where nobody said how far or how wide: combiners do not depend on it, but for laws that have both as a matter of fact.
+#: Where nobody said how far or how wide; combiners do not depend on it where path loss is a power law.
 NOMINAL_M, NOMINAL_HZ = 1000.0, 1e6
 #: Nearest device on a disk over its radius, as in the tables of combiners.
 CLOSEST = 1e-3

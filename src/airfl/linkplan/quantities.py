@@ -1,7 +1,7 @@
 """What a user knows about a link, in one frozen record: from a scenario file, from options, or both.
 
-Names carry units and are the simulator's; what is not known is None. Some quantities say the same thing in two ways, and
-only one may be given: ``snr_db`` stands for power, distance and noise together, and ``noise_var`` for the whole link.
+Names carry units and are the simulator's; what is not known is None. Some quantities say the same thing in two ways,
+and only one may be given: ``snr_db`` stands for power, distance and noise together, ``noise_var`` for the whole link.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class Quantities:
         """A copy with some quantities changed; what said the same in other words is left out."""
         given = {name for name, value in values.items() if value is not None}
         gone = {other for pair in EITHER for one, other in (pair, pair[::-1]) if one in given and other not in given}
-        return replace(self, **dict.fromkeys(gone), **values)
+        changes: dict[str, Any] = {**dict.fromkeys(gone), **values}
+        return replace(self, **changes)
 
 
 #: N₀ where nothing is said of the receiver, dBm/Hz.

@@ -53,8 +53,8 @@ def _transmit(power: dict[str, float]) -> str:
     if power["is_sendable"]:
         return text
     return (
-        f"{text} No usual radio goes that low: a 5G device has to be able to send with "
-        f"{power['minimum_output_dbm']:.0f} dBm, and may not with less."
+        f"{text} Few radios go that low: a 5G device has to reach "
+        f"{power['minimum_output_dbm']:.0f} dBm, and need not go below."
     )
 
 
