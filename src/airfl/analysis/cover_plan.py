@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from airfl.analysis.relabelled import RelabelledRounds, relabelled_rounds
+from airfl.channel.budget import power_limit_w
 from airfl.config import Config, from_mapping
 from airfl.errors import InputError
 from airfl.linkplan import Quantities
 from airfl.linkplan.accuracy import shipped
 from airfl.linkplan.answer import against_update
 from airfl.linkplan.law import MOST_ANTENNAS
-from airfl.linkplan.link import channel_values
+from airfl.linkplan.link import channel_of, channel_values
 from airfl.linkplan.quantities import word_of
 from airfl.parallel import one_per_thread, torch_threads
 from airfl.privacy import Ledger, Observer, PrivacyError, gaussian_epsilon, gaussian_mu
@@ -206,7 +207,7 @@ def few_rounds_of(q: Quantities, antennas: int, seed: int = 0, effort: float = 1
             "rounds": rounds,
         },
         "learning": {"local_steps": 1, "clip_norm": q.clip_norm or 1.0},
-        "channel": channel_values(q),
+        "channel": _channel_of(q),
         "privacy": {
             "epsilon": gaussian_epsilon(delta, mu),
             "delta": delta,
@@ -220,6 +221,12 @@ def few_rounds_of(q: Quantities, antennas: int, seed: int = 0, effort: float = 1
     except InputError as error:
         raise InputError(f"a run of this link cannot be drawn: {error}") from None
     return config, relabelled_rounds(config, drawn)
+
+
+def _channel_of(q: Quantities) -> dict[str, Any]:
+    """The link's part of the configuration; where only the SNR is known, a power with it."""
+    values = channel_values(q)
+    return values if values.pop("snr_db", None) is None else {**values, "power_w": power_limit_w(channel_of(q))}
 
 
 def _row(q: Quantities, schedule: Schedule, trusted: float) -> CoverRow:

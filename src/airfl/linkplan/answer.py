@@ -121,8 +121,6 @@ class Answer:
             if key not in ("quantities", "solved_for", "not_at", "is_default_ratio")
         }
         solved = None if name is None else {"name": word_of(name), "value": getattr(q, name)}
-        if solved is not None and name == "power_w":
-            solved["dbm"] = self.power_dbm
         if solved is not None and self.not_at is not None:
             solved["not_at"] = self.not_at
         return {**plain, "backoff_db": self.backoff_db, "solved_for": solved, "quantities": vars(q)}
