@@ -38,7 +38,9 @@ def plan(
     antenna_gain: Annotated[float | None, typer.Option(help="Of a base station's antenna, dBi.")] = None,
     device_gain: Annotated[float | None, typer.Option(help="Of a device's antenna, dBi.")] = None,
     loss: Annotated[float | None, typer.Option(help="Of cables, bodies and windows, dB.")] = None,
-    path_loss: Annotated[str | None, typer.Option(metavar="NAME", help="As channel.path_loss of a run; default free-space.")] = None,
+    path_loss: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As channel.path_loss of a run; default free-space.")
+    ] = None,
     path_loss_exponent: Annotated[
         float | None, typer.Option(help="Log-distance, from free space at 1 m: 2 is free space, 3.5 a city.")
     ] = None,
@@ -48,7 +50,9 @@ def plan(
     interference: Annotated[
         float | None, typer.Option(help="At each antenna over the bandwidth, dBm; never counted as privacy.")
     ] = None,
-    fading: Annotated[str | None, typer.Option(metavar="NAME", help="As channel.fading of a run; default rayleigh.")] = None,
+    fading: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As channel.fading of a run; default rayleigh.")
+    ] = None,
     rician_k: Annotated[float | None, typer.Option(help="Of rician, dB; default 6.")] = None,
     drops: Annotated[
         int | None, typer.Option(help="Draw so many places of the devices, with channels; default: tables.")
