@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -227,6 +228,28 @@ def test_what_is_drawn_follows_from_the_link_alone():
         found = plan(None, given, {"power_w": "power"}.get(unknown, unknown.split("_")[0]))
         assert found.drops == law.drops
         assert found.margin_db == pytest.approx(0.0, abs=0.1 if unknown in ("rounds", "parameters") else 1e-6)
+
+
+def test_a_place_of_3gpp():
+    """The edge is its median without a line of sight; what is drawn is Sionna's, and a run's."""
+    pytest.importorskip("sionna.phy")
+    place = N78 | {"antenna_gain_dbi": None, "fading": "3gpp-umi", "devices": 8, "active": 8, "antennas": 4}
+    found = plan(None, place, drops=1)
+    assert found.snr_db == pytest.approx(23.0 - 129.27 + 87.0, abs=0.1)
+    ledgers = ledgers_of(found.quantities.with_values({"rounds": 8}), 1)
+    assert found.drops == len(ledgers) == 1
+    assert found.epsilon["base-station"] > found.epsilon["models"] > 0.0
+    said = " ".join(sentences(found))
+    assert "do not cover fading `3gpp-umi`, so channels were drawn: from 1 drop" in said
+
+
+def test_without_the_extra_one_sentence_says_how_to_get_it(call, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sionna.phy", None)
+    monkeypatch.setitem(sys.modules, "sionna", None)
+    code, out, err = call("plan", "urban-micro", "--fading", "3gpp-umi")
+    assert (code, out) == (2, "")
+    assert "airfl[sionna]" in err
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_one_drop_is_enough_for_an_answer():

@@ -75,11 +75,11 @@ class Answer:
     margin_db: float
     table_error: float | None
     octaves_beyond: float | None
-    drops: int | None
+    drops: int | None = None
     snr_db: float | None
     threshold_db: float | None
-    power_w: float | None
-    power_dbm: float | None
+    power_w: float | None = None
+    power_dbm: float | None = None
     noise_var: float
     noise_to_update: float | None = None
     free_noise_to_update: float | None = None

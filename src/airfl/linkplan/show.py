@@ -6,7 +6,6 @@ import math
 from html import escape
 from pathlib import Path
 
-from airfl.channel.noise import dbm_of_power
 from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped, study_check
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
@@ -233,8 +232,7 @@ def solved_text(answer: Answer) -> str:
         return f"{MOST_ANTENNAS}, or more: the table ends there"
     value = getattr(answer.quantities, name)
     if name == "power_w":
-        text = power_text(value) if value >= 1e-14 else f"{value:.3g} W"
-        return f"{text} ({dbm_of_power(value):.1f} dBm)"
+        return power_text(value) if value >= 1e-14 else f"{value:.3g} W"
     if name == "distance_m":
         return f"{value / 1000:,.4g} km" if value >= 1000 else f"{value:.4g} m"
     if name == "snr_db":
