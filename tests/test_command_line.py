@@ -299,7 +299,7 @@ def test_light_commands_load_nothing_heavy(arguments):
         ("airfl run pap", {"paper", "paper-noniid"}),
         ("airfl run some", {"some.toml", "somewhere/"}),
         ("airfl presets ", set(preset_names())),
-        ("airfl plan urb", {"urban-cell"}),
+        ("airfl plan urb", {"urban-cell", "urban-micro"}),
         ("airfl run demo --scheme ", set(SCHEMES)),
         ("airfl run demo --accountant ", {"auto", *ACCOUNTANTS}),
         ("airfl audit demo --observer ", set(OBSERVERS)),

@@ -345,7 +345,8 @@ def test_answers_out_of_range_and_guesses_are_said(call):
 
 
 def test_scenarios_load_and_have_answers():
-    assert scenario_names() == ["factory-floor", "lora-wide-area", "satellite-iot", "urban-cell"]
+    names = ["factory-floor", "lora-wide-area", "satellite-iot", "urban-cell", "urban-micro", "wifi-home"]
+    assert scenario_names() == names
     for name in scenario_names():
         quantities, unknown = pose(name, {})
         assert unknown is None

@@ -9,7 +9,7 @@ from typing import Any
 from tests.fuzz.inprocess import Ended, call
 from tests.fuzz.tally import Outcome, Tally
 
-SCENARIOS = ("factory-floor", "lora-wide-area", "satellite-iot", "urban-cell")
+SCENARIOS = ("factory-floor", "satellite-iot", "satellite-iot", "urban-cell", "urban-cell", "wifi-home")
 ODD = ("0", "-1", "nan", "inf", "1e400", "1e-400", "many", "", "[/red]")
 #: Options with the powers of ten that are tried.
 OPTIONS = {
@@ -17,8 +17,11 @@ OPTIONS = {
     "--carrier": (6, 11), "--parameters": (0, 9), "--rounds": (0, 5), "--clip": (-8, 8), "--delta": (-20, -1),
     "--epsilon": (-4, 4), "--participation": (-4, 0), "--update-norm": (-8, 8), "--alignment": (-4, 0),
     "--snr": (-1, 2), "--noise-var": (-20, 20), "--tolerate": (-3, 3), "--symbol-rate": (0, 9),
+    "--power-dbm": (-1, 2), "--noise-figure": (-1, 2), "--antenna-gain": (-1, 2), "--loss": (-1, 2),
+    "--path-loss-exponent": (-1, 1.2), "--shadowing": (-1, 1.5), "--interference": (-1, 2), "--speed": (-3, 5),
+    "--delay-spread": (-12, -4), "--csi-error": (-6, 0), "--drops": (0, 1),
 }  # fmt: skip
-WHOLE = ("--devices", "--antennas", "--parameters", "--rounds")
+WHOLE = ("--devices", "--antennas", "--parameters", "--rounds", "--drops")
 #: What can be solved for.
 UNKNOWN = (
     *("devices", "antennas", "power", "distance", "snr", "bandwidth", "parameters", "rounds"),

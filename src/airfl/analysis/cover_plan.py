@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from airfl.analysis.relabelled import RelabelledRounds, relabelled_rounds
-from airfl.channel.geometry import path_gain
-from airfl.channel.noise import noise_power_w
+from airfl.channel.budget import power_limit_w
 from airfl.config import Config, from_mapping
 from airfl.errors import InputError
 from airfl.linkplan import Quantities
 from airfl.linkplan.accuracy import shipped
 from airfl.linkplan.answer import against_update
 from airfl.linkplan.law import MOST_ANTENNAS
+from airfl.linkplan.link import channel_of, channel_values
 from airfl.linkplan.quantities import word_of
 from airfl.parallel import one_per_thread, torch_threads
 from airfl.privacy import Ledger, Observer, PrivacyError, gaussian_epsilon, gaussian_mu
@@ -169,7 +169,8 @@ def check_link(q: Quantities) -> None:
         )
     link = ("snr_db",) if q.snr_db is not None else ("power_w", "distance_m", "bandwidth_hz")
     needed = ("devices", "antennas", "parameters", "rounds", "epsilon", *link)
-    missing = [f"--{word_of(name)}" for name in needed if getattr(q, name) is None]
+    given = {name: getattr(q, name) for name in needed} | ({} if q.limit_w is None else {"power_w": q.limit_w})
+    missing = [f"--{word_of(name)}" for name in needed if given[name] is None]
     if missing:
         raise InputError(f"{', '.join(missing)} missing: what hiding from the base station costs depends on it")
     assert q.devices is not None
@@ -196,7 +197,6 @@ def few_rounds_of(q: Quantities, antennas: int, seed: int = 0, effort: float = 1
     rounds = min(q.rounds, made)
     mu = gaussian_mu(q.epsilon, q.delta) * math.sqrt(rounds / q.rounds)
     delta = min(q.delta, 0.1 * mu)  # small enough for an ε above zero
-    power, distance, bandwidth = _radio_of(q)
     values = {
         "name": "plan",
         "system": {
@@ -207,14 +207,7 @@ def few_rounds_of(q: Quantities, antennas: int, seed: int = 0, effort: float = 1
             "rounds": rounds,
         },
         "learning": {"local_steps": 1, "clip_norm": q.clip_norm or 1.0},
-        "channel": {
-            "power_w": power,
-            "cell_radius_m": distance,
-            "min_distance_m": distance if q.layout == "ring" else max(1e-6, 1e-3 * distance),
-            "carrier_hz": q.carrier_hz,
-            "noise_density_dbm_hz": q.noise_density_dbm_hz,
-            "bandwidth_hz": bandwidth,
-        },
+        "channel": _channel_of(q),
         "privacy": {
             "epsilon": gaussian_epsilon(delta, mu),
             "delta": delta,
@@ -230,19 +223,10 @@ def few_rounds_of(q: Quantities, antennas: int, seed: int = 0, effort: float = 1
     return config, relabelled_rounds(config, drawn)
 
 
-def _radio_of(q: Quantities) -> tuple[float, float, float]:
-    """Power, radius and bandwidth; where only the SNR is known, a power with it at 1 km and 1 MHz."""
-    bandwidth = q.bandwidth_hz or 1e6
-    if q.snr_db is None:
-        assert q.power_w is not None
-        assert q.distance_m is not None
-        return q.power_w, q.distance_m, bandwidth
-    distance = 1000.0
-    return (
-        q.snr * noise_power_w(q.noise_density_dbm_hz, bandwidth) / float(path_gain(distance, q.carrier_hz)),
-        distance,
-        bandwidth,
-    )
+def _channel_of(q: Quantities) -> dict[str, Any]:
+    """The link's part of the configuration; where only the SNR is known, a power with it."""
+    values = channel_values(q)
+    return values if values.pop("snr_db", None) is None else {**values, "power_w": power_limit_w(channel_of(q))}
 
 
 def _row(q: Quantities, schedule: Schedule, trusted: float) -> CoverRow:

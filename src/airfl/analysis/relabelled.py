@@ -20,26 +20,29 @@ from airfl.transceiver.few import FewLink
 from airfl.transceiver.radio import Rounds
 
 
+def names_of(amplitude: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Whose channel each device gets when devices that are heard about equally well take each other's places, [n].
+
+    Places are given away among the nearest device, the second, the two after them, the four after those, and so on:
+    on a disk distances of a group differ by √2. Where all are equally far away, everyone may take any place.
+    """
+    names, order, start = np.arange(len(amplitude)), np.argsort(-amplitude), 0
+    while start < len(order):
+        end = max(1, 2 * start) if np.ptp(amplitude) > 0.0 else len(order)
+        group = order[start:end]
+        names[group], start = generator.permutation(group), end
+    return names
+
+
 @dataclass(frozen=True)
 class RelabelledLink(FewLink):
     """The link of one trial; its first ``period`` rounds are as a run would draw them."""
 
     def names(self, t: int) -> np.ndarray:
-        """Whose channel each device has in round t, [n].
-
-        Places are given away among the nearest device, the second, the two after them, the four after those, and so on:
-        on a disk distances of a group differ by √2. Where all are equally far away, everyone may take any place.
-        """
-        names = np.arange(self.config.system.num_devices)
+        """Whose channel each device has in round t, [n]; the first rounds are as they were drawn."""
         if t < self.period:
-            return names
-        generator, amplitude = stream(self.config.system.seed, "foresight", t), self.law.amplitude[0]
-        order, start = np.argsort(-amplitude), 0
-        while start < len(order):
-            end = max(1, 2 * start) if np.ptp(amplitude) > 0.0 else len(order)
-            group = order[start:end]
-            names[group], start = generator.permutation(group), end
-        return names
+            return np.arange(self.config.system.num_devices)
+        return names_of(self.law.amplitude[0], stream(self.config.system.seed, "foresight", t))
 
     def drawn(self, index: int, round_index: int) -> np.ndarray:
         """See ``Link.drawn``."""

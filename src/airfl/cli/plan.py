@@ -28,11 +28,40 @@ def plan(
     sampling: Annotated[str | None, typer.Option(help="fixed: exactly K of n; poisson: a coin each.")] = None,
     antennas: Annotated[int | None, typer.Option(help="m.")] = None,
     power: Annotated[float | None, typer.Option(help="P, transmit power limit, W.")] = None,
+    power_dbm: Annotated[float | None, typer.Option(help="The same in dBm.")] = None,
     distance: Annotated[float | None, typer.Option(help="Cell radius, m.")] = None,
     snr: Annotated[float | None, typer.Option(help="Worst-case SNR P·Λ_min/σ² per antenna, dB.")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="Hz.")] = None,
     carrier: Annotated[float | None, typer.Option(help="Hz.")] = None,
     noise_density: Annotated[float | None, typer.Option(help="Receiver noise, dBm/Hz; default −173.")] = None,
+    noise_figure: Annotated[float | None, typer.Option(help="Of the receiver, dB over −174 dBm/Hz.")] = None,
+    antenna_gain: Annotated[float | None, typer.Option(help="Of a base station's antenna, dBi.")] = None,
+    device_gain: Annotated[float | None, typer.Option(help="Of a device's antenna, dBi.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Of cables, bodies and windows, dB.")] = None,
+    path_loss: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As channel.path_loss of a run; default free-space.")
+    ] = None,
+    path_loss_exponent: Annotated[
+        float | None, typer.Option(help="Log-distance, from free space at 1 m: 2 is free space, 3.5 a city.")
+    ] = None,
+    base_height: Annotated[float | None, typer.Option(help="Of the base station, m; for 3GPP path losses.")] = None,
+    device_height: Annotated[float | None, typer.Option(help="Of devices, m; for 3GPP path losses.")] = None,
+    shadowing: Annotated[float | None, typer.Option(help="Log-normal, dB; the edge is then the median's.")] = None,
+    interference: Annotated[
+        float | None, typer.Option(help="At each antenna over the bandwidth, dBm; never counted as privacy.")
+    ] = None,
+    fading: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As channel.fading of a run; default rayleigh.")
+    ] = None,
+    rician_k: Annotated[float | None, typer.Option(help="Of rician, dB; default 6.")] = None,
+    drops: Annotated[
+        int | None, typer.Option(help="Draw so many places of the devices, with channels; default: tables.")
+    ] = None,
+    speed: Annotated[float | None, typer.Option(help="Of what moves, m/s: how long channels stand still.")] = None,
+    delay_spread: Annotated[float | None, typer.Option(help="RMS, s: over what bandwidth channels are flat.")] = None,
+    csi_error: Annotated[
+        float | None, typer.Option(help="τ, error power of channel estimates: pilots it takes, and its price in ε.")
+    ] = None,
     parameters: Annotated[int | None, typer.Option(help="d.")] = None,
     rounds: Annotated[int | None, typer.Option(help="T.")] = None,
     clip: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
@@ -69,11 +98,27 @@ def plan(
         "sampling": sampling,
         "antennas": antennas,
         "power_w": power,
+        "power_dbm": power_dbm,
         "distance_m": distance,
         "snr_db": snr,
         "bandwidth_hz": bandwidth,
         "carrier_hz": carrier,
         "noise_density_dbm_hz": noise_density,
+        "noise_figure_db": noise_figure,
+        "antenna_gain_dbi": antenna_gain,
+        "device_gain_dbi": device_gain,
+        "loss_db": loss,
+        "path_loss": path_loss,
+        "path_loss_exponent": path_loss_exponent,
+        "base_height_m": base_height,
+        "device_height_m": device_height,
+        "shadowing_db": shadowing,
+        "interference_dbm": interference,
+        "fading": fading,
+        "rician_k_db": rician_k,
+        "speed_m_s": speed,
+        "delay_spread_s": delay_spread,
+        "csi_error": csi_error,
         "parameters": parameters,
         "rounds": rounds,
         "clip_norm": clip,
@@ -88,7 +133,13 @@ def plan(
     }
     if observer not in (None, "base-station"):
         raise InputError(f"--observer must be base-station, whom devices can hide from; got `{observer}`")
-    answer = linkplan.plan(scenario, given, solve_for, tolerate)
+    if as_json:
+        answer = linkplan.plan(scenario, given, solve_for, tolerate, drops)
+    else:
+        from airfl.report.progress import LateSteps
+
+        with LateSteps("drops") as bar:
+            answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, bar.stand)
     hidden = None
     if observer is not None:
         from airfl import analysis

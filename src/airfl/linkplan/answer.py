@@ -18,10 +18,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from airfl.channel.noise import noise_power_w, thermal_power_w
+from airfl.channel.noise import dbm_of_power, noise_power_w, thermal_power_w
 from airfl.errors import InputError
 from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
-from airfl.linkplan.law import Combining, combining
+from airfl.linkplan.combiners import law_of
+from airfl.linkplan.feasibility import feasibility_of
+from airfl.linkplan.law import Combining, Drawn
+from airfl.linkplan.link import density_of
 from airfl.linkplan.loudest import loudness
 from airfl.linkplan.quantities import Quantities, word_of
 from airfl.privacy import Ledger, gaussian_epsilon, gaussian_mu, reach
@@ -46,8 +49,10 @@ class Answer:
         margin_db: by how much the link is below (positive) or above the threshold where free ε equals the target.
         table_error: relative standard error of the mean over combiners that all this rests on.
         octaves_beyond: how many doublings of K beyond the measured combiners that mean was extrapolated; 0: it was not.
+        drops: how many were drawn for the mean over combiners; None: it is from the tables.
         snr_db, threshold_db: P·Λ_edge/σ² now and at the threshold.
-        noise_var: v after the back-off, per real coordinate of the sum.
+        power_w, power_dbm: P.
+        noise_var: v after the back-off, per real coordinate of the sum; interference comes on top.
         noise_to_update, free_noise_to_update: √(d·v)/K over the norm of the averaged update, with and without the
             target.
         residual: z of ``accuracy``.
@@ -57,6 +62,7 @@ class Answer:
         energy_j, mean_energy_j: of a round, of the device that needs most and on average over devices, at full clip.
         airtime_s: d symbols: one real value a complex symbol, since only the real part is used.
         solved_for: the quantity that was asked for, and its value in ``quantities``.
+        feasibility: what a radio makes of it, by name (``linkplan.feasibility``).
         not_at: a larger number of devices than the solved one that misses the target all the same.
         is_default_ratio: whether ``tolerated`` was not asked for.
     """
@@ -69,8 +75,11 @@ class Answer:
     margin_db: float
     table_error: float | None
     octaves_beyond: float | None
+    drops: int | None = None
     snr_db: float | None
     threshold_db: float | None
+    power_w: float | None = None
+    power_dbm: float | None = None
     noise_var: float
     noise_to_update: float | None = None
     free_noise_to_update: float | None = None
@@ -81,6 +90,7 @@ class Answer:
     energy_j: float | None
     mean_energy_j: float | None
     airtime_s: float | None
+    feasibility: dict[str, Any] | None = None
     solved_for: str | None = None
     not_at: int | None = None
     is_default_ratio: bool = True
@@ -125,7 +135,8 @@ def squared_mu(q: Quantities, law: Combining | None = None) -> float:
         return (far * q.clip_norm) ** 2 * q.rounds / q.noise_var
     assert q.antennas is not None
     assert q.parameters is not None
-    law = law or combining(q.layout, q.active, q.antennas)
+    law = law or law_of(q)
+    assert law is not None
     return 2.0 * far**2 * q.parameters * q.rounds * q.snr * law.inverse_norm2
 
 
@@ -134,9 +145,9 @@ def meets(mu2: float, goal: float) -> bool:
     return mu2 <= goal * (1.0 + ROUNDING)
 
 
-def free_epsilon(q: Quantities) -> float:
+def free_epsilon(q: Quantities, law: Combining | None = None) -> float:
     """Free ε for anyone who sees the models; exact for the noise that is assumed."""
-    return gaussian_epsilon(q.delta, math.sqrt(squared_mu(q)))
+    return gaussian_epsilon(q.delta, math.sqrt(squared_mu(q, law)))
 
 
 def noise_of(ledger: Ledger) -> float:
@@ -146,7 +157,11 @@ def noise_of(ledger: Ledger) -> float:
 
 
 def answer(
-    q: Quantities, solved_for: str | None = None, tolerated: float | None = None, model: CostModel | None = None
+    q: Quantities,
+    solved_for: str | None = None,
+    tolerated: float | None = None,
+    model: CostModel | None = None,
+    law: Combining | None = None,
 ) -> Answer:
     """Everything about a complete set of quantities.
 
@@ -154,65 +169,78 @@ def answer(
         solved_for: which of them was solved for.
         tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
         model: of the cost in accuracy; default: what is shipped for this number of parameters.
+        law: the mean over combiners; default: the tables', or a few drops where they do not cover the link.
     """
     if tolerated is not None and not 0.0 < tolerated < math.inf:
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
     assert q.epsilon is not None
     assert q.rounds is not None
-    from_link = q.noise_var is None
-    law = combining(q.layout, q.active, q.antennas or 0) if from_link else None
+    law = law or law_of(q)
     mu2 = squared_mu(q, law)
     target2 = gaussian_mu(q.epsilon, q.delta) ** 2
     is_perk = solved_for == "epsilon" or meets(mu2, target2)  # a solved ε is what there is
     margin_db = 0.0 if solved_for == "epsilon" else 10.0 * math.log10(target2 / mu2)
     margin_db = max(0.0, margin_db) if is_perk else margin_db
     backoff = 1.0 if is_perk else target2 / mu2
-
-    def epsilon_at(squared: float) -> float | None:
-        found = gaussian_epsilon(q.delta, math.sqrt(squared))
-        return found if math.isfinite(found) else None
-
-    curious = None
-    if law is not None:
-        # Of its receiver's noise what a better one could do without does not count against a base station.
-        uncredited = max(1.0, noise_power_w(q.noise_density_dbm_hz, 1.0) / thermal_power_w(1.0))
-        heard = loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds)
-        curious = max(1.0, uncredited * heard)  # it sees the models too
-
-    def by_observer(factor: float) -> dict[str, float | None]:
-        seen: dict[str, float | None] = dict.fromkeys(("model", "models"), epsilon_at(mu2 * factor))
-        seen["base-station"] = None if curious is None else epsilon_at(mu2 * factor * curious)
-        return seen
-
     free_var = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / mu2
-    snr_db = 10.0 * math.log10(q.snr) if from_link else None
-    spread = None
-    if law is not None and q.layout == "disk":  # on a ring all are at the same distance
-        low, high = (gaussian_epsilon(q.delta, math.sqrt(mu2) * math.exp(s * law.drop_spread / 2)) for s in (-1, 1))
-        spread = (low, high)
+    snr_db = None if law is None else 10.0 * math.log10(q.snr)
     ratios = _ratios(q, free_var, backoff, target2, tolerated, model or shipped(q.parameters))
     rate = q.symbols_per_second
     airtime = None if rate is None or q.parameters is None else q.parameters / rate
-    energy = None if airtime is None or q.power_w is None or law is None else q.power_w * backoff * airtime
+    power = None if law is None else q.limit_w
+    energy = None if airtime is None or power is None else power * backoff * airtime
     return Answer(
         quantities=q,
-        epsilon=by_observer(1.0),
-        epsilon_range=spread,
-        epsilon_kept=by_observer(backoff),
+        epsilon=_by_observer(q, law, mu2),
+        epsilon_range=_range(q, law, mu2),
+        epsilon_kept=_by_observer(q, law, mu2 * backoff),
         is_perk=is_perk,
         margin_db=margin_db,
         table_error=None if law is None else law.standard_error,
         octaves_beyond=None if law is None else law.octaves_beyond,
+        drops=law.drops if isinstance(law, Drawn) else None,
         snr_db=snr_db,
         threshold_db=None if snr_db is None else snr_db + margin_db,
+        power_w=power,
+        power_dbm=None if power is None else dbm_of_power(power),
         noise_var=free_var / backoff,
         energy_j=energy,
         mean_energy_j=None if energy is None or law is None else energy * law.mean_power,
         airtime_s=airtime,
+        feasibility=None if law is None else feasibility_of(q, law, mu2, target2, backoff),
         solved_for=solved_for,
         is_default_ratio=tolerated is None,
         **ratios,
     )
+
+
+def _epsilon_at(q: Quantities, mu2: float) -> float | None:
+    found = gaussian_epsilon(q.delta, math.sqrt(mu2))
+    return found if math.isfinite(found) else None
+
+
+def _by_observer(q: Quantities, law: Combining | None, mu2: float) -> dict[str, float | None]:
+    """ε by observer, for a given μ² of anyone who sees the models."""
+    seen: dict[str, float | None] = dict.fromkeys(("model", "models"), _epsilon_at(q, mu2))
+    seen["base-station"] = None
+    if law is not None:
+        # Of its receiver's noise what a better one could do without does not count against a base station.
+        uncredited = max(1.0, noise_power_w(density_of(q), 1.0) / thermal_power_w(1.0))
+        heard = (
+            law.loudness
+            if isinstance(law, Drawn)
+            else loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds or 1)
+        )
+        seen["base-station"] = _epsilon_at(q, mu2 * max(1.0, uncredited * heard))  # it sees the models too
+    return seen
+
+
+def _range(q: Quantities, law: Combining | None, mu2: float) -> tuple[float, float] | None:
+    """Free ε where places are luckier and unluckier; None where all places are the same."""
+    if law is None or (q.layout == "ring" and not isinstance(law, Drawn)):
+        return None
+    low, high = (gaussian_epsilon(q.delta, math.sqrt(mu2) * math.exp(s * law.drop_spread / 2)) for s in (-1, 1))
+    return low, high
 
 
 def against_update(q: Quantities, noise_var: float) -> tuple[float, float]:
@@ -234,14 +262,15 @@ def _ratios(
     """Noise against update, what that predicts, and how many devices a tolerated ratio takes, where known."""
     if q.devices is None or q.parameters is None or q.rounds is None:
         return {}
-    ratio, residual = against_update(q, free_var / backoff)
+    heard = q.disturbance  # interference disturbs what is learnt, and hides nobody
+    ratio, residual = against_update(q, heard * free_var / backoff)
     if tolerated is None:
         tolerated = model.residual_for(ONE_POINT) * ratio / residual
     asked = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / target2
-    needed = q.active * against_update(q, asked)[0] / tolerated
+    needed = q.active * against_update(q, heard * asked)[0] / tolerated
     return {
         "noise_to_update": ratio,
-        "free_noise_to_update": against_update(q, free_var)[0],
+        "free_noise_to_update": against_update(q, heard * free_var)[0],
         "residual": residual,
         "accuracy_cost": model.cost(residual),
         "tolerated": tolerated,

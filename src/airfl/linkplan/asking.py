@@ -6,13 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from airfl.catalogue import nearest
+from airfl.catalogue import SITES, nearest
 from airfl.errors import InputError
 from airfl.linkplan.quantities import SAME, WORDS, Quantities, read_scenario, word_of
 from airfl.places import scenario_names
 
 #: What makes a link.
 LINK = ("power_w", "distance_m", "bandwidth_hz")
+#: What laws of 3GPP bring along.
+OF_SITES = ("path_loss", "path_loss_exponent", "shadowing_db", "antenna_gain_dbi")
 
 
 def _flag(name: str) -> str:
@@ -45,9 +47,9 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
     _resolve_clip(values)
     quantities = Quantities(**values)
     _refuse_what_does_not_matter(quantities, wanted)
-    missing = [name for name in _needed(values, wanted) if values.get(name) is None and name != wanted]
+    missing = [name for name in _needed(values, wanted) if not _known(values, name) and name != wanted]
     if wanted is None and len(missing) == 1:
-        return quantities, missing[0]
+        wanted, missing = missing[0], []
     if missing:
         words = ", ".join(_flag(name) for name in missing)
         more = f" besides {_flag(wanted)}, which is solved for" if wanted else ""
@@ -61,6 +63,8 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
             f"--update-norm {quantities.update_norm:g} is more than the clip norm {quantities.clip_norm:g}, and a mean "
             "of clipped updates cannot exceed that; lower it or raise --clip"
         )
+    if quantities.interference_dbm is not None and quantities.bandwidth_hz is None and wanted != "bandwidth_hz":
+        raise InputError("--interference is weighed against the noise over the bandwidth; give --bandwidth too")
     return quantities, wanted
 
 
@@ -92,6 +96,21 @@ def _give_way(values: dict[str, Any], options: Mapping[str, Any], wanted: str | 
             values.pop(other, None)
         if other in asked:
             values.pop(one, None)
+    if options.get("path_loss", "log-distance") != "log-distance":
+        values.pop("path_loss_exponent", None)
+    if "path_loss_exponent" in options:
+        values.pop("path_loss", None)
+    law = options.get("fading")
+    if law in SITES:  # which has these of its own
+        for name in OF_SITES:
+            values.pop(name, None)
+    elif law is None and values.get("fading") in SITES and any(name in options for name in OF_SITES):
+        values.pop("fading")
+
+
+def _known(values: Mapping[str, Any], name: str) -> bool:
+    """Whether a quantity is given, in one way or another."""
+    return any(values.get(said) is not None for said in (name, *(["power_dbm"] if name == "power_w" else [])))
 
 
 def _refuse_what_does_not_matter(quantities: Quantities, wanted: str | None) -> None:
@@ -138,6 +157,10 @@ def _needed(values: Mapping[str, Any], wanted: str | None) -> tuple[str, ...]:
     if values.get("noise_var") is not None or wanted == "noise_var":
         return ("clip_norm", "noise_var", "rounds", "epsilon")
     # Nothing at all about the link is one unknown: how good it is.
-    if values.get("snr_db") is not None or wanted == "snr_db" or not any(values.get(n) or wanted == n for n in LINK):
+    if (
+        values.get("snr_db") is not None
+        or wanted == "snr_db"
+        or not any(_known(values, n) or wanted == n for n in LINK)
+    ):
         return ("devices", "antennas", "snr_db", "parameters", "rounds", "epsilon")
     return ("devices", "antennas", *LINK, "parameters", "rounds", "epsilon")

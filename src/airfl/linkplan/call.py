@@ -10,11 +10,16 @@ from airfl.catalogue import nearest
 from airfl.errors import InputError
 from airfl.linkplan import Answer
 from airfl.linkplan import plan as answer_to
-from airfl.linkplan.quantities import WORDS, Quantities, word_of
+from airfl.linkplan.quantities import FLAGS, WORDS, Quantities, word_of
 
 
 def plan(
-    scenario: str | None = None, *, solve_for: str | None = None, tolerated: float | None = None, **quantities: Any
+    scenario: str | None = None,
+    *,
+    solve_for: str | None = None,
+    tolerated: float | None = None,
+    drops: int | None = None,
+    **quantities: Any,
 ) -> Answer:
     """What a link gives, or what it must be: free ε, the perk margin, noise against update, energy, time on air.
 
@@ -22,8 +27,9 @@ def plan(
         scenario: a scenario of ``airfl plan`` or a TOML file; ``quantities`` come before what it says.
         solve_for: the unknown, by its name; default: the one quantity that is left out.
         tolerated: the noise-to-update ratio for the smallest number of devices.
-        quantities: ``devices``, ``active``, ``antennas``, ``power_w``, ``distance_m``, ``bandwidth_hz``,
-            ``parameters``, ``rounds``, ``epsilon`` and the others of ``airfl.linkplan.Quantities``.
+        drops: draw so many places of the devices with their channels, in place of the tables of combiners.
+        quantities: ``devices``, ``active``, ``antennas``, ``power_w`` or ``power_dbm``, ``distance_m``,
+            ``bandwidth_hz``, ``parameters``, ``rounds``, ``epsilon`` and the others of ``airfl.linkplan.Quantities``.
     """
     known = [*(field.name for field in fields(Quantities)), "active"]
     for name in quantities:
@@ -31,11 +37,12 @@ def plan(
             hint = nearest(name, known) or f"; known: {', '.join(known)}"
             raise InputError(f"a plan has no quantity `{name}`{hint}")
     try:
-        return answer_to(scenario, quantities, None if solve_for is None else word_of(solve_for), tolerated)
+        return answer_to(scenario, quantities, None if solve_for is None else word_of(solve_for), tolerated, drops)
     except InputError as error:  # which speaks of options
         raise InputError(re.sub(r"--([a-z]+(-[a-z]+)*)", lambda found: _name(found[1]), str(error))) from None
 
 
 def _name(word: str) -> str:
     """A quantity's own name for the word of the command line."""
-    return f"`{WORDS.get(word, word.replace('-', '_'))}`"
+    own = {flag: name for name, flag in FLAGS.items()} | WORDS
+    return f"`{own.get(word, word.replace('-', '_'))}`"

@@ -58,6 +58,23 @@ class Combining:
     octaves_beyond: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawn(Combining):
+    """The same where channels were drawn for one link.
+
+    Attributes:
+        drops: how many.
+        loudness: what the loudest device is heard with over a run, over what the sum is.
+        stretch, stretch2: E[x/ρ]/E[1/ρ] and E[x²/ρ]/E[1/ρ] with x = max_i √Λ_i ‖w‖/|wᴴh_i|, by which a wrong estimate
+            of a channel stretches a contribution.
+    """
+
+    drops: int
+    loudness: float
+    stretch: float
+    stretch2: float
+
+
 Table = Mapping[tuple[int, int], Combining]
 _COLUMNS = ("inverse_norm2", "standard_error", "drop_spread", "mean_power", "loudest_round", "loudest_run")
 #: Columns that may be zero: interpolated straight, and not in logarithms.

@@ -1,7 +1,7 @@
 """What a user knows about a link, in one frozen record: from a scenario file, from options, or both.
 
-Names carry units; what is not known is None. Some quantities say the same thing in two ways, and only one may be given:
-``snr_db`` stands for power, distance and noise together, and ``noise_var`` stands for the whole link.
+Names carry units and are the simulator's; what is not known is None. Some quantities say the same thing in two ways,
+and only one may be given: ``snr_db`` stands for power, distance and noise together, ``noise_var`` for the whole link.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from airfl.catalogue import nearest, no_such
-from airfl.channel.geometry import path_gain
-from airfl.channel.noise import noise_power_w
+from airfl.channel.budget import edge_gain
+from airfl.channel.noise import power_of_dbm
 from airfl.errors import InputError, in_words
 from airfl.linkplan.law import LAYOUTS, Layout
+from airfl.linkplan.link import channel_of, disturbance_of, snr_of
 from airfl.places import scenario_names
 from airfl.privacy import Neighbours, PrivacyError, relation_of
 from airfl.toml import parse_toml
@@ -33,10 +34,17 @@ class Quantities:
         sampling: ``fixed`` (K of n) or ``poisson``.
         antennas: m.
         layout: ``disk`` (r = R√U) or ``ring`` (all at the edge).
-        power_w: P, the transmit power limit.
+        power_w, power_dbm: P, the transmit power limit; one of them.
         distance_m: R, cell radius.
         snr_db: P·Λ_edge/σ² per antenna, in place of power, distance and noise.
-        carrier_hz, noise_density_dbm_hz, bandwidth_hz: Λ_edge and σ² follow.
+        carrier_hz, bandwidth_hz: Λ_edge and σ² follow.
+        noise_density_dbm_hz, noise_figure_db: N₀, −173 where neither is given, or −174 and the figure.
+        antenna_gain_dbi, device_gain_dbi, loss_db: of a base station's antenna, a device's, and what is lost between.
+        path_loss, path_loss_exponent: as ``channel.path_loss``; the exponent is log-distance, free space at 1 m.
+        shadowing_db, shadowing_distance_m: log-normal; the edge is then the median's.
+        interference_dbm: at each antenna over the bandwidth; counts against accuracy and never for privacy.
+        fading: the law; ``rician_k_db``, ``profile``, ``hall`` and ``indoor_share`` belong to some of them.
+        base_height_m, device_height_m: of 3GPP path losses.
         parameters: d.
         rounds: T.
         clip_norm: c; ε at full power does not depend on it.
@@ -46,6 +54,8 @@ class Quantities:
         update_norm: ‖mean of Δ̄_i‖; default: alignment times c.
         alignment: norm of the averaged update over c.
         noise_var: v per real coordinate of the sum, in place of the link.
+        speed_m_s, delay_spread_s: of what moves, and of echoes (RMS): how long and how wide a channel stands still.
+        csi_error: τ, error power of the channel estimates over channel power.
     """
 
     devices: int | None = None
@@ -54,10 +64,27 @@ class Quantities:
     antennas: int | None = None
     layout: Layout = "disk"
     power_w: float | None = None
+    power_dbm: float | None = None
     distance_m: float | None = None
     snr_db: float | None = None
     carrier_hz: float = 2.4e9
-    noise_density_dbm_hz: float = -173.0
+    noise_density_dbm_hz: float | None = None
+    noise_figure_db: float | None = None
+    antenna_gain_dbi: float = 0.0
+    device_gain_dbi: float = 0.0
+    loss_db: float = 0.0
+    path_loss: str | None = None
+    path_loss_exponent: float | None = None
+    shadowing_db: float = 0.0
+    shadowing_distance_m: float = 0.0
+    interference_dbm: float | None = None
+    fading: str = "rayleigh"
+    rician_k_db: float | None = None
+    profile: str | None = None
+    hall: str | None = None
+    indoor_share: float | None = None
+    base_height_m: float | None = None
+    device_height_m: float | None = None
     bandwidth_hz: float | None = None
     parameters: int | None = None
     rounds: int | None = None
@@ -70,8 +97,13 @@ class Quantities:
     update_norm: float | None = None
     alignment: float = 0.3
     noise_var: float | None = None
+    speed_m_s: float | None = None
+    delay_spread_s: float | None = None
+    csi_error: float | None = None
 
     def __post_init__(self) -> None:
+        if self.noise_density_dbm_hz is None and self.noise_figure_db is None:
+            object.__setattr__(self, "noise_density_dbm_hz", USUAL_DENSITY)
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is None:
@@ -90,6 +122,12 @@ class Quantities:
             if getattr(self, name) not in known:
                 near = nearest(str(getattr(self, name)), known)
                 raise InputError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}{near}")
+        for name in ("fading", "path_loss", "profile", "hall"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InputError(f"`{name}` must be a name; got {getattr(self, name)!r}")
+        if self.fading == "trace":
+            raise InputError("a plan draws channels from a law, and `trace` has measured ones; name another `fading`")
+        edge_gain(channel_of(self))
 
     @property
     def active(self) -> int:
@@ -108,13 +146,17 @@ class Quantities:
     @property
     def snr(self) -> float:
         """P·Λ_edge/σ², linear: what arrives at one antenna from the cell edge at full power, over the noise."""
-        if self.snr_db is not None:
-            return float(10.0 ** (self.snr_db / 10.0))
-        assert self.power_w is not None
-        assert self.distance_m is not None
-        assert self.bandwidth_hz is not None
-        noise = noise_power_w(self.noise_density_dbm_hz, self.bandwidth_hz)
-        return self.power_w * float(path_gain(self.distance_m, self.carrier_hz)) / noise
+        return snr_of(self) if self.snr_db is None else float(10.0 ** (self.snr_db / 10.0))
+
+    @property
+    def disturbance(self) -> float:
+        """1 + I/σ²: the noise that accuracy suffers over the noise that privacy counts on."""
+        return 1.0 if self.interference_dbm is None or self.noise_var is not None else disturbance_of(self)
+
+    @property
+    def limit_w(self) -> float | None:
+        """P in watts, whichever way it was given; None: not known."""
+        return self.power_w if self.power_dbm is None else power_of_dbm(self.power_dbm)
 
     @property
     def symbols_per_second(self) -> float | None:
@@ -122,10 +164,15 @@ class Quantities:
         return self.symbol_rate_hz if self.symbol_rate_hz is not None else self.bandwidth_hz
 
     def with_values(self, values: Mapping[str, Any]) -> Quantities:
-        """A copy with some quantities changed."""
-        return replace(self, **values)
+        """A copy with some quantities changed; what said the same in other words is left out."""
+        given = {name for name, value in values.items() if value is not None}
+        gone = {other for pair in EITHER for one, other in (pair, pair[::-1]) if one in given and other not in given}
+        changes: dict[str, Any] = {**dict.fromkeys(gone), **values}
+        return replace(self, **changes)
 
 
+#: N₀ where nothing is said of the receiver, dBm/Hz.
+USUAL_DENSITY = -173.0
 _WHOLE = ("devices", "antennas", "parameters", "rounds")
 #: What a plan takes.
 RANGES: dict[str, tuple[float, float]] = {
@@ -134,9 +181,22 @@ RANGES: dict[str, tuple[float, float]] = {
     "antennas": (1, 10**6),
     "power_w": (1e-30, 1e12),
     "distance_m": (1e-6, 1e12),
+    "power_dbm": (-270.0, 150.0),
     "snr_db": (-400.0, 400.0),
     "carrier_hz": (1e-6, 1e18),
     "noise_density_dbm_hz": (-400.0, 400.0),
+    "noise_figure_db": (0.0, 100.0),
+    "antenna_gain_dbi": (-100.0, 100.0),
+    "device_gain_dbi": (-100.0, 100.0),
+    "loss_db": (0.0, 200.0),
+    "path_loss_exponent": (0.0, 20.0),
+    "shadowing_db": (0.0, 50.0),
+    "shadowing_distance_m": (0.0, 1e6),
+    "rician_k_db": (-100.0, 100.0),
+    "indoor_share": (0.0, 1.0),
+    "interference_dbm": (-400.0, 150.0),
+    "base_height_m": (1e-6, 1000.0),
+    "device_height_m": (1e-6, 1000.0),
     "bandwidth_hz": (1e-6, 1e18),
     "parameters": (1, 10**15),
     "rounds": (1, 10**9),
@@ -147,6 +207,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "update_norm": (1e-30, 1e30),
     "alignment": (1e-9, 1.0),
     "noise_var": (1e-100, 1e100),
+    "speed_m_s": (0.0, 1e6),
+    "delay_spread_s": (1e-15, 1e-3),
+    "csi_error": (1e-12, 0.999),
 }
 
 
@@ -167,18 +230,39 @@ WORDS = {
 }
 
 
+#: The command's words that are no names of quantities with hyphens for what they stand for.
+FLAGS = {
+    "carrier_hz": "carrier",
+    "noise_density_dbm_hz": "noise-density",
+    "noise_figure_db": "noise-figure",
+    "antenna_gain_dbi": "antenna-gain",
+    "device_gain_dbi": "device-gain",
+    "loss_db": "loss",
+    "shadowing_db": "shadowing",
+    "interference_dbm": "interference",
+    "base_height_m": "base-height",
+    "device_height_m": "device-height",
+    "symbol_rate_hz": "symbol-rate",
+    "rician_k_db": "rician-k",
+    "speed_m_s": "speed",
+    "delay_spread_s": "delay-spread",
+}
+
+#: Of these one gives way to the other in a copy.
+EITHER = (("power_w", "power_dbm"), ("noise_density_dbm_hz", "noise_figure_db"))
 #: Two ways of saying one thing: a scenario, or what was typed, has one of them.
 SAME = (
+    *EITHER,
     ("active", "participation"),
     ("update_norm", "alignment"),
     ("snr_db", "distance_m"),
-    *(("noise_var", name) for name in ("snr_db", "distance_m", "power_w", "antennas")),
+    *(("noise_var", name) for name in ("snr_db", "distance_m", "power_w", "power_dbm", "antennas", "interference_dbm")),
 )
 
 
 def word_of(name: str) -> str:
     """The command's word for a quantity."""
-    return next((word for word, field in WORDS.items() if field == name), name.replace("_", "-"))
+    return FLAGS.get(name) or next((word for word, field in WORDS.items() if field == name), name.replace("_", "-"))
 
 
 def scenario_text(name: str) -> str:

@@ -10,6 +10,7 @@ from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped, study_ch
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
+from airfl.linkplan.show_radio import drawn_sentence, interference_sentence, radio_sentences
 from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import (
     NEIGHBOUR_WORDS,
@@ -101,14 +102,19 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     said += _table_sentence(answer)
     said.append(_perk_sentence(answer))
     said += _ratio_sentences(answer, check)
+    disturbed = interference_sentence(answer)
+    said += [] if disturbed is None else [disturbed]
     if answer.airtime_s is not None:
         said.append(_air_sentence(answer))
-    return said
+    return said + radio_sentences(answer)
 
 
 def _table_sentence(answer: Answer) -> list[str]:
     """What the mean over combiners rests on, where that is little."""
     beyond, error = answer.octaves_beyond or 0.0, answer.table_error or 0.0
+    drawn = drawn_sentence(answer)
+    if drawn is not None:
+        return [drawn]
     if beyond > 0.0:
         times = number(float(f"{2.0**beyond:.2g}"))
         return [

@@ -13,7 +13,9 @@ from typing import Any
 
 from airfl.errors import InputError
 from airfl.linkplan.answer import free_epsilon, meets, squared_mu
-from airfl.linkplan.law import MOST_ANTENNAS, MOST_DEVICES, fewest_devices
+from airfl.linkplan.combiners import law_of
+from airfl.linkplan.law import MOST_ANTENNAS, MOST_DEVICES, Combining, fewest_devices
+from airfl.linkplan.link import slope_of, uncovered
 from airfl.linkplan.quantities import RANGES, Quantities, word_of
 from airfl.privacy import gaussian_delta, gaussian_mu
 from airfl.wording import epsilon_text
@@ -21,29 +23,35 @@ from airfl.wording import epsilon_text
 #: The exponent p of μ² = C·x^p.
 POWER_LAWS = {
     "power_w": 1.0,
-    "distance_m": -2.0,
+    "distance_m": -2.0,  # in free space; else the exponent of the path loss
     "bandwidth_hz": -1.0,
     "rounds": 1.0,
     "parameters": 1.0,
     "clip_norm": 2.0,
     "noise_var": -1.0,
 }
+#: Unknowns without which there are no channels to draw.
+UNDRAWN = ("devices", "antennas", "noise_var")
 #: Numbers of devices that are tried before the last step is refined.
 _TRIED = 240
 #: The largest n that a plan takes.
 MOST_N = int(RANGES["devices"][1])
 
 
-def solve(q: Quantities, unknown: str) -> Quantities:
-    """The quantities with the unknown filled in."""
+def solve(q: Quantities, unknown: str, law: Combining | None = None) -> Quantities:
+    """The quantities with the unknown filled in; ``law`` as in ``answer``."""
+    if unknown in ("devices", "antennas") and uncovered(q) is not None:
+        refuse_drawn(unknown, uncovered(q) or "")
+    if law is None and unknown not in UNDRAWN:
+        law = law_of(q)
     if unknown == "epsilon":
-        epsilon = free_epsilon(q)
+        epsilon = free_epsilon(q, law)
         if not math.isfinite(epsilon) or epsilon <= 0.0:
             raise InputError(f"free ε is {epsilon}: nothing to plan with; change the link")
         return q.with_values({unknown: epsilon})
     if unknown == "delta":
         assert q.epsilon is not None
-        delta = gaussian_delta(q.epsilon, math.sqrt(squared_mu(q)))
+        delta = gaussian_delta(q.epsilon, math.sqrt(squared_mu(q, law)))
         if not 1e-200 <= delta < 1.0 - 1e-9:
             raise InputError(f"no useful δ makes free ε equal {epsilon_text(q.epsilon)}; change --epsilon or the link")
         return q.with_values({unknown: delta})
@@ -54,11 +62,14 @@ def solve(q: Quantities, unknown: str) -> Quantities:
     if unknown == "antennas":
         return q.with_values({unknown: _most_antennas(q, goal)})
     if unknown == "snr_db":
-        value: Any = 10.0 * math.log10(goal / squared_mu(q.with_values({"snr_db": 0.0})))
+        value: Any = 10.0 * math.log10(goal / squared_mu(q.with_values({"snr_db": 0.0}), law))
     else:
-        value = (goal / squared_mu(q.with_values({unknown: 1}))) ** (1.0 / POWER_LAWS[unknown])
+        power = POWER_LAWS[unknown] if unknown != "distance_m" else -_slope(q)
+        value = (goal / squared_mu(q.with_values({unknown: 1}), law)) ** (1.0 / power)
+        if unknown == "distance_m" and value < 1.0:  # log-distance is free space up to 1 m
+            value = value ** (power / POWER_LAWS[unknown])
     if unknown in ("rounds", "parameters"):
-        value = _whole(q, unknown, value)
+        value = _whole(q, unknown, value, law)
     low, high = RANGES[unknown]
     if not low <= value <= high:
         raise InputError(
@@ -71,6 +82,27 @@ def solve(q: Quantities, unknown: str) -> Quantities:
     return q.with_values(found)
 
 
+def refuse_drawn(unknown: str, why: str) -> None:
+    """Every number of devices or antennas has channels of its own."""
+    raise InputError(
+        f"cannot solve for --{word_of(unknown)} with {why}: channels are drawn for one number of devices and antennas; "
+        "try some numbers, or solve for another quantity"
+    )
+
+
+def _slope(q: Quantities) -> float:
+    """The exponent of the path loss; without one, or with one of zero, no distance can be solved for."""
+    slope = slope_of(q)
+    if slope is None:
+        name = q.fading if q.path_loss is None else q.path_loss
+        raise InputError(
+            f"cannot solve for --distance with `{name}`, whose path loss is no power law; try some distances"
+        )
+    if slope == 0.0:
+        raise InputError("cannot solve for --distance with an exponent of 0: the path loss does not depend on it")
+    return slope
+
+
 def exception(q: Quantities, unknown: str | None) -> int | None:
     """A number of devices beyond a solved one that misses the target all the same, the first of those tried."""
     if unknown != "devices":
@@ -80,10 +112,10 @@ def exception(q: Quantities, unknown: str | None) -> int | None:
     return next((n for n in beyond if not meets(squared_mu(q.with_values({unknown: n})), goal)), None)
 
 
-def _whole(q: Quantities, unknown: str, value: float) -> int:
+def _whole(q: Quantities, unknown: str, value: float, law: Combining | None) -> int:
     """The largest whole number within the target."""
     if value < 1.0 - 1e-12:
-        needed = epsilon_text(free_epsilon(q.with_values({unknown: 1})))
+        needed = epsilon_text(free_epsilon(q.with_values({unknown: 1}), law))
         what = "round" if unknown == "rounds" else "parameter"
         raise InputError(f"not even one {what} fits: free ε is {needed} then; raise --epsilon or weaken the link")
     return max(1, math.floor(value * (1.0 + 1e-12)))

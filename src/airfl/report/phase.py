@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from airfl.errors import InputError
 from airfl.linkplan import Answer
 from airfl.linkplan.answer import squared_mu
+from airfl.linkplan.link import uncovered
 from airfl.linkplan.quantities import Quantities
 from airfl.linkplan.solving import device_range
 from airfl.privacy import gaussian_mu
@@ -37,6 +38,9 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
     q = answer.quantities
     if answer.snr_db is None or q.devices is None or q.epsilon is None:
         raise InputError("the phase diagram needs a link; leave out --noise-var, or --out")
+    why = uncovered(q) or ("--drops" if answer.drops is not None else None)
+    if why is not None:
+        raise InputError(f"the phase diagram is drawn from tables, which do not go with {why}; leave out --out")
     fewest, most = device_range(q)
     low = max(2, fewest)
     devices = np.unique(np.geomspace(low, most, 160).round().astype(int))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -139,6 +140,34 @@ class Steps(_Shown):
     def advance(self, count: int) -> None:
         """So many more steps are done."""
         self._bar.advance(self._task, count)
+
+
+class LateSteps:
+    """The same for work that is mostly over at once: a bar is shown once it has taken some seconds."""
+
+    PATIENCE_S = 2.0
+
+    def __init__(self, name: str) -> None:
+        self._name, self._since = name, time.monotonic()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stand(self, done: int, total: int) -> None:
+        """So many of all steps are done."""
+        if self._bar is None and time.monotonic() - self._since > self.PATIENCE_S:
+            self._bar = _bar()
+            self._bar.add_task(self._name, total=total)
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done)
 
 
 class SweepProgress(_Shown):
