@@ -64,7 +64,7 @@ def _whole(rate: float, half: float, order: int) -> float:
     if order <= MOST_MOMENTS:
         low, high = 2.0 * np.floor(j / 2.0), 2.0 * np.ceil(j / 2.0)
         logs = np.minimum(logs, math.log(4.0) + 0.5 * (_log_moment(half, low) + _log_moment(half, high)))
-    second = min(math.log(4.0) + float(_log_expm1(np.float64(2.0 * half))), math.log(2.0) + 2.0 * half)
+    second = min(math.log(4.0) + float(_log_expm1(np.array(2.0 * half))), math.log(2.0) + 2.0 * half)
     terms = np.append(logs, second) + _log_binomials(order) + np.append(j, 2.0) * math.log(rate)
     return float(np.logaddexp(0.0, np.logaddexp.reduce(terms)))
 

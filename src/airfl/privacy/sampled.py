@@ -239,8 +239,8 @@ def _fresh_rdp(groups: tuple[Group, ...], neighbours: Neighbours, orders: Sequen
 def _replacing(groups: tuple[Group, ...], neighbours: Neighbours) -> tuple[Group, ...]:
     """Noise in the units of the library's bounds.
 
-    Without replacement they are for replacing a device; with zero-out the multiplier is of c, and so twice too large for
-    it: zeroing out is one way of replacing.
+    Without replacement they are for replacing a device; with zero-out the multiplier is of c, and so twice too large
+    for it: zeroing out is one way of replacing.
     """
     if any(group.law == "poisson" for group in groups) or not zeroes_out(neighbours):
         return groups
