@@ -73,6 +73,14 @@ def test_what_is_fetched_exists(site: Path):
             assert address.startswith("data:") or (site / path.lstrip("/")).is_file(), (page, tag, address)
 
 
+def test_a_number_in_a_table_is_not_broken_from_its_unit(site: Path):
+    perk = (site / "perk" / "index.html").read_text(encoding="utf-8")
+    for cell in ('<td class="num">27.0 %</td>', '<th class="num">ε = 0.5</th>', '<td class="num">1,200</td>'):
+        assert cell in perk
+    assert '<td class="num"><strong>85.7 %</strong></td>' in perk
+    assert "<td>softmax regression on pixels" in perk
+
+
 def test_every_image_in_the_sources_exists():
     """Also where no site is built: in the README, and in pages read as they are."""
     for page in [ROOT / "README.md", *PAGES]:
