@@ -11,7 +11,7 @@ DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (about a minute)
+demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (one to two minutes)
 	$(BIN)/airfl demo --out runs/demo --force
 
 test: setup data ## Run all checks: lint, types, layers, tests

@@ -16,7 +16,9 @@ from collections import Counter
 from airfl.places import experiments_folder
 
 STUDY = str(experiments_folder() / "studies" / "fig6-airfl.toml")
-#: Commands that train nothing and account for nothing; what they are given is a typo on purpose in some.
+QUESTION = ["epsilon", "--clip-norm", "83.57", "--noise-var", "10726", "--rounds", "50", "--delta", "1e-5"]
+INVERSE = ["epsilon", "--clip-norm", "83.57", "--rounds", "50", "--epsilon", "1", "--delta", "1e-5"]
+#: Commands that train nothing; what they are given is a typo on purpose in some.
 COMMANDS = {
     "--version": ["--version"],
     "--help": ["--help"],
@@ -27,8 +29,12 @@ COMMANDS = {
     "run papper": ["run", "papper"],
     "run demo --set system.runds=3": ["run", "demo", "--set", "system.runds=3"],
     "sweep STUDY --dry-run": ["sweep", STUDY, "--dry-run"],
+    "epsilon": QUESTION,
+    "epsilon --epsilon 1": INVERSE,
+    "epsilon --participation 0.9": [*QUESTION, "--participation", "0.9"],
+    "epsilon ... 0.9 --poisson": [*QUESTION, "--participation", "0.9", "--poisson"],
 }
-HEAVY = ("torch", "matplotlib", "dp_accounting")
+HEAVY = ("torch", "matplotlib", "dp_accounting", "scipy.stats", "scipy.optimize")
 IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)")
 
 
@@ -44,9 +50,11 @@ def packages(command: list[str]) -> tuple[list[tuple[str, float]], list[str]]:
         [sys.executable, "-X", "importtime", "-m", "airfl.cli", *command], capture_output=True, text=True, check=False
     )
     found: Counter[str] = Counter()
+    modules = set()
     for micro, module in IMPORT.findall(done.stderr):
         found[module.partition(".")[0]] += int(micro)
-    return [(name, count / 1e6) for name, count in found.most_common(4)], [name for name in HEAVY if name in found]
+        modules.add(module)
+    return [(name, count / 1e6) for name, count in found.most_common(4)], [name for name in HEAVY if name in modules]
 
 
 def measure(repeat: int) -> dict[str, dict[str, object]]:

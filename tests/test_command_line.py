@@ -80,6 +80,7 @@ def test_quiet_before_or_after_the_command(call, tmp_path):
         ("run demo --scheme airfl-dpp", "did you mean `airfl-dp`?"),
         ("run demo --accountant gausian", "did you mean `gaussian`?"),
         ("run demo --set scheme.combiner=zero-forcng", "did you mean `zero-forcing`?"),
+        ("run demo --set scheme.combiner=mcr", "did you mean `mrc`?"),
         ("run demo --set privacy.observer=base-sation", "did you mean `base-station`?"),
         ("run demo --device cud", "did you mean `cuda`?"),
         ("audit demo --observer modle", "did you mean `model`?"),
@@ -111,6 +112,10 @@ def test_what_is_nearly_right_is_named_in_one_sentence(call, arguments, words):
 def test_near_names():
     assert nearest("PAPER", preset_names()) == "; did you mean `paper`?"
     assert nearest("qqq", preset_names()) == ""
+    assert nearest("mcr", COMBINERS) == nearest("rmc", COMBINERS) == "; did you mean `mrc`?"
+    assert nearest("srd", COMBINERS) == "; did you mean `sdr`?"
+    for far in ("crm", "cmr", "mmc", "xyz"):
+        assert nearest(far, COMBINERS) == "", far
     assert no_such("scale", "x", ("full", "half")) == "no scale named `x`; known: full, half"
 
 

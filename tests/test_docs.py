@@ -20,9 +20,9 @@ FETCHED = dict.fromkeys(("script", "img", "source", "iframe", "video"), "src") |
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it: a warning is a failure."""
+    """The site as `make docs` builds it: a warning is a failure; with `--quiet`, warnings would not be counted."""
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr
     return out
@@ -71,6 +71,14 @@ def test_what_is_fetched_exists(site: Path):
         for tag, address in references(page):
             path = unquote(urlsplit(urljoin(base, address)).path)
             assert address.startswith("data:") or (site / path.lstrip("/")).is_file(), (page, tag, address)
+
+
+def test_a_number_in_a_table_is_not_broken_from_its_unit(site: Path):
+    perk = (site / "perk" / "index.html").read_text(encoding="utf-8")
+    for cell in ('<td class="num">27.0 %</td>', '<th class="num">ε = 0.5</th>', '<td class="num">1,200</td>'):
+        assert cell in perk
+    assert '<td class="num"><strong>85.7 %</strong></td>' in perk
+    assert "<td>softmax regression on pixels" in perk
 
 
 def test_every_image_in_the_sources_exists():

@@ -528,10 +528,21 @@ HEAVY = (
     "airfl.runs.execute",
     "airfl.config",
 )
+CREDITED = ("dp_accounting", "scipy.stats", "scipy.optimize")
 
 
-@pytest.mark.parametrize("question", [FULL, ("--epsilon", "1", *FULL[:4]), (*FULL, *POISSON), ("--ledger", "run")])
+@pytest.mark.parametrize(
+    "question",
+    [
+        FULL,
+        (*FULL, "--participation", "0.9"),
+        ("--epsilon", "1", *FULL[:4]),
+        (*FULL, *POISSON),
+        ("--ledger", "run"),
+    ],
+)
 def test_a_question_loads_nothing_heavy(question, tiny, tmp_path):
+    """dp-accounting, and much of SciPy with it, only where devices are drawn and that may earn credit."""
     if "--ledger" in question:
         airfl.save(airfl.run(tiny.replace({"system.rounds": 1, "system.trials": 1})), tmp_path / "run")
     credited = "--poisson" in question
@@ -539,7 +550,7 @@ def test_a_question_loads_nothing_heavy(question, tiny, tmp_path):
         f"import sys; sys.argv = {['airfl', 'epsilon', *question]!r}\n"
         "from airfl.cli import main\n"
         "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
-        f"print(*(name for name in {(*HEAVY, 'dp_accounting')!r} if name in sys.modules))"
+        f"print(*(name for name in {(*HEAVY, *CREDITED)!r} if name in sys.modules))"
     )
     paths = os.pathsep.join([str(Path(airfl.__file__).parents[1]), *sys.path])
     done = subprocess.run(
@@ -550,7 +561,7 @@ def test_a_question_loads_nothing_heavy(question, tiny, tmp_path):
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == ("dp_accounting" if credited else "")
+    assert done.stdout.splitlines()[-1] == (" ".join(CREDITED) if credited else "")
 
 
 @pytest.mark.parametrize(

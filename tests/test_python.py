@@ -445,8 +445,10 @@ def test_epsilon_for_any_delta_and_observer_also_of_a_kept_result(result, tmp_pa
         assert found.epsilon(observer="everything") == math.inf
     with pytest.raises(airfl.InputError, match="no scheme `airfl-an`; it holds: fedavg, airfl-dp"):
         result.epsilon(scheme="airfl-an")
-    with pytest.raises(ValueError, match="no accountant named 'exakt'"):
-        result.epsilon(accountant="exakt")
+    with pytest.raises(airfl.InputError, match="no accountant named `gausian`; did you mean `gaussian`"):
+        result.epsilon(accountant="gausian")
+    with pytest.raises(airfl.InputError, match="no observer named `base-staton`; did you mean `base-station`"):
+        result.epsilon(observer="base-staton")
 
 
 def test_tables(result, monkeypatch):

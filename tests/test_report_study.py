@@ -101,6 +101,21 @@ def test_the_command_of_a_paper(study, call, tmp_path):
         assert int(own["trials"]) == 2
 
 
+def test_a_narrow_page_stacks_its_tables(study, call, tmp_path):
+    """On a phone the heads are not shown: every cell of a table says what it is."""
+    code, _, _ = call("report", str(study), "--x", "power_w", "--by", "scheme", "--by", "combiner", "--out", "f")
+    assert code == 0
+    page = (tmp_path / "f" / "report.html").read_text(encoding="utf-8")
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert len(tables) == 2
+    for table in tables:
+        assert table.startswith('<table class="stack">')
+        heads = re.findall(r"<th[^>]*>([^<]*)</th>", table)
+        labels = re.findall(r'<td class="(?:key|num)" data-label="([^"]+)">', table)
+        assert labels == heads * (len(labels) // len(heads))
+        assert len(labels) == table.count("<td") > 0
+
+
 def test_every_file_is_what_it_says(study, call, tmp_path):
     code, out, _ = call(
         "report", str(study), "--x", "power_w", "--by", "scheme", "--by", "combiner", "--log-x", "--out", "f"
@@ -191,6 +206,8 @@ def test_every_scheme_is_a_line_of_its_own(study, call, tmp_path):
 REFUSED = {
     "--x channel.power_w --by scheme": "`scheme.combiner` is neither x nor by .* --where scheme.combiner=zero-forcing",
     "--x channel.powr_w": "did you mean `channel.power_w`",
+    "--x channel.snr": "did you mean `channel.snr_db`",
+    "--by scheme.name": "did you mean `scheme.names`",
     "--x system.rounds --by scheme --by combiner": "`system.rounds` is 3 in all that is drawn; .* channel.power_w",
     "--y acuracy": "did you mean `accuracy`",
     "--y seconds": "by batch",

@@ -9,7 +9,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from airfl.privacy import (
@@ -21,9 +21,11 @@ from airfl.privacy import (
     WhatIf,
     gaussian_epsilon,
     make_accountant,
+    sampled,
     to_dp_event,
 )
-from airfl.privacy.dp_event import MAX_LEVELS, noise_groups
+from airfl.privacy.creditless import least_epsilon
+from airfl.privacy.dp_event import MAX_LEVELS, Group, noise_groups
 from airfl.privacy.prior import inverse_c
 
 
@@ -106,6 +108,47 @@ def test_without_replacement_at_the_papers_rate_earns_nothing():
     theirs = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     theirs.compose(to_dp_event(ledger, "replace"))
     assert theirs.get_epsilon(1e-5) == pytest.approx(166.7, abs=0.1)
+
+
+rounds_without_replacement = st.builds(
+    lambda n, share, exponent, count: Group(
+        "without-replacement", n, float(min(n - 1, max(1, int(share * n)))), 10.0**exponent, count
+    ),
+    st.sampled_from([2, 10, 50, 1000, 100_000]),
+    st.floats(0.0, 1.0),
+    st.floats(-2.0, 3.9),
+    st.sampled_from([1, 5, 50, 1000]),
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(rounds_without_replacement, min_size=1, max_size=3),
+    st.none() | st.floats(-1.0, 3.0),
+    st.sampled_from(["zero-out", "replace"]),
+    st.sampled_from([1e-3, 1e-5, 1e-10, 1e-15]),
+)
+def test_no_credit_is_foreseen_only_where_the_library_has_none(groups, full, neighbours, delta):
+    """What its ε is at least, found without it, is never above what it says."""
+    groups = (*groups, *([] if full is None else [Group("all", 1, 1.0, 10.0**full, 1)]))
+    assume(sampled._has_rdp(groups, neighbours))
+    least = least_epsilon(sampled._replacing(groups, neighbours), delta, sampled.ORDERS)
+    assert least <= float(sampled._rdp(groups, neighbours).get_epsilon(delta))
+
+
+@pytest.mark.parametrize(("rate", "foreseen"), [(0.9, True), (0.7, True), (0.02, False)])
+def test_the_library_is_asked_only_where_there_may_be_credit(rate, foreseen, monkeypatch):
+    def asked(*_):
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(sampled, "_rdp", asked)
+    ledger = WhatIf(83.5722, 10_726, 50, rate, num_devices=50).ledger()
+    if not foreseen:
+        with pytest.raises(AssertionError, match="asked"):
+            make_accountant("sampled", ledger, "replace").epsilon(1e-5)
+        return
+    plain = make_accountant("gaussian", ledger, "replace").epsilon(1e-5)
+    assert make_accountant("sampled", ledger, "replace").epsilon(1e-5) == plain
 
 
 def test_without_replacement_at_a_small_rate_earns_a_lot():
@@ -257,8 +300,8 @@ def test_divergences_in_closed_form_against_the_library(noise_var, rate, law):
     groups = noise_groups(Ledger.repeated(event, rounds), "zero-out")
     ours = renyi.divergences(groups, "zero-out", (2, 4, 16, 64))
     theirs = RdpAccountant((2, 4, 16, 64), dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(math.sqrt(noise_var)))
-    theirs.compose(sampled, rounds)
+    poisson = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(math.sqrt(noise_var)))
+    theirs.compose(poisson, rounds)
     if law == "poisson":
         assert ours == pytest.approx(theirs._rdp, rel=1e-5)
     else:

@@ -109,11 +109,24 @@ def is_import_path(name: str) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question that names the nearest of some names, or one that shares a word; empty where none is near."""
+    """A question that names the nearest of some names, or one that shares a word; empty where none is near.
+
+    In a short name two letters in each other's place are a large part of it, and near all the same.
+    """
     spelt = {item.lower().lstrip("-"): item for item in known}
     own = name.lower().lstrip("-")
-    close = difflib.get_close_matches(own, spelt, n=1, cutoff=0.7) or [item for item in spelt if _share(own, item)]
+    close = difflib.get_close_matches(own, spelt, n=1, cutoff=0.7)
+    close = close or [item for item in spelt if _swapped(own, item)] or [item for item in spelt if _share(own, item)]
     return f"; did you mean `{spelt[close[0]]}`?" if close else ""
+
+
+def _swapped(name: str, known: str) -> bool:
+    """Whether two neighbouring letters of a name, and no others, are in each other's place."""
+    wrong = [place for place, (one, other) in enumerate(zip(name, known, strict=False)) if one != other]
+    if len(name) != len(known) or len(name) < 3 or len(wrong) != 2 or wrong[1] != wrong[0] + 1:
+        return False
+    first, second = wrong
+    return name[first] == known[second] and name[second] == known[first]
 
 
 def _share(name: str, known: str) -> bool:

@@ -16,7 +16,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What airfl is about, in about a minute: ε = 1 with 50, 500 and 6,000 devices, and one page."""
+    """What airfl is about, in one to two minutes: ε = 1 with 50, 500 and 6,000 devices, and one page."""
     from airfl import runs
     from airfl.report.demo import run_demo
     from airfl.report.progress import DemoProgress

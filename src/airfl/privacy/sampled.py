@@ -12,12 +12,13 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from airfl.privacy import renyi
 from airfl.privacy.budget import Budget, check_budget, common_floor
+from airfl.privacy.creditless import least_epsilon
 from airfl.privacy.dp_event import Group, compose, noise_groups
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon, zeroes_out
 from airfl.privacy.gaussian import GaussianAccountant
@@ -79,6 +80,8 @@ class SampledAccountant:
         if _has_pld(groups) and delta >= SMALLEST_PLD_DELTA:
             return min(plain, float(_pld(groups, self.neighbours).get_epsilon(delta)))
         if _has_rdp(groups, self.neighbours):
+            if least_epsilon(_replacing(groups, self.neighbours), delta, ORDERS) >= plain:
+                return plain
             return min(plain, float(_rdp(groups, self.neighbours).get_epsilon(delta)))
         return min(plain, renyi.epsilon_of(groups, self.neighbours, delta))
 
@@ -228,17 +231,20 @@ def _fresh_rdp(groups: tuple[Group, ...], neighbours: Neighbours, orders: Sequen
     poisson = any(group.law == "poisson" for group in groups)
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
     accountant = RdpAccountant(orders, relation)
-    # Without replacement the bound is for replacing a device; with zero-out the multiplier is of c, and so twice too
-    # large for it: zeroing out is one way of replacing.
-    halved = groups
-    if not poisson and zeroes_out(neighbours):
-        halved = tuple(
-            Group(g.law, g.num_devices, g.num_active, g.multiplier / (1.0 if g.law == "all" else 2.0), g.count)
-            for g in groups
-        )
     with _quiet():
-        accountant.compose(compose(halved, neighbours))
+        accountant.compose(compose(_replacing(groups, neighbours), neighbours))
     return accountant
+
+
+def _replacing(groups: tuple[Group, ...], neighbours: Neighbours) -> tuple[Group, ...]:
+    """Noise in the units of the library's bounds.
+
+    Without replacement they are for replacing a device; with zero-out the multiplier is of c, and so twice too large
+    for it: zeroing out is one way of replacing.
+    """
+    if any(group.law == "poisson" for group in groups) or not zeroes_out(neighbours):
+        return groups
+    return tuple(group if group.law == "all" else replace(group, multiplier=group.multiplier / 2.0) for group in groups)
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def field_of(name: str, source: Source, observer: str) -> Field:
     keys = dict.fromkeys(key for cell in source.cells for key in cell.keys)
     key = name if name in keys else _shorthand(name, source, list(keys))
     if key is None:
-        known = [*source.axes, *computed, *keys]
+        known = [*source.axes, *computed, *ALIASES, *keys]
         hint = nearest(name, known) or f"; what varies here: {', '.join(varying(source))}"
         raise InputError(f"no configuration key and no quantity `{name}`{hint}")
     return Field(key, WORDS.get(key) or words_of(key), lambda cell: cell.keys.get(key))

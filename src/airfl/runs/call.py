@@ -32,7 +32,8 @@ def run(
         progress: True: a live bar; "auto": one in a notebook or on a terminal; or an object with the methods ``start``
             and ``round`` of ``airfl.Progress``, which hears about every round.
         trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
-        keeper, interrupts: as the command line has them, see ``runs.execute.run``.
+        keeper: who writes the run, as the command line has it; see ``runs.execute.run``.
+        interrupts: what notices Ctrl-C, as the command line has it; see ``runs.execute.run``.
 
     An interruption (Ctrl-C, or ``KeyboardInterrupt`` raised by ``progress``) or a divergence ends the run early: the
     result holds what was recorded, its status says so, and there is no model.

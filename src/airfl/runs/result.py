@@ -13,11 +13,11 @@ import pyarrow as pa
 import torch
 
 from airfl.accounting import accountant_named, accountants_of, observers_in
-from airfl.catalogue import SCHEMES, Needs
+from airfl.catalogue import OBSERVERS, SCHEMES, Needs, require_known
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import later, path_of
-from airfl.privacy import Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of
+from airfl.privacy import ACCOUNTANTS, Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.tables import frame_of, record_schema
 from airfl.transceiver import Perk
@@ -91,6 +91,7 @@ class SchemeResult:
             accountant: a name, an import path or a class; default: the exact one.
             neighbours: zero-out or replace; default: that of the run.
         """
+        require_known("observer", observer, OBSERVERS)
         relation = self.neighbours if neighbours is None else relation_of(neighbours)
         kind = accountant_called(accountant)
         return epsilon_of(self.ledgers, kind, relation, observer, self.delta if delta is None else delta)
@@ -271,9 +272,12 @@ class Result:
 
 
 def accountant_called(wanted: str | type[Accountant]) -> str | type[Accountant]:
-    """An accountant by name, import path or class; a name that nobody has is refused by who uses it."""
+    """An accountant by name, import path or class."""
     path = wanted if isinstance(wanted, str) else path_of(wanted)
-    return accountant_named(path) if ":" in path else path
+    if ":" in path:
+        return accountant_named(path)
+    require_known("accountant", path, ACCOUNTANTS)
+    return path
 
 
 def keeps_budget(name: str) -> bool:

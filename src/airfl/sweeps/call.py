@@ -40,7 +40,9 @@ def sweep(
         study: a configuration, what a study file says as plain data, or the path of a study file.
         out: the study's folder; default: a temporary one.
         axes: with a configuration: the keys that vary and their values, every combination.
-        schemes, trials, name: with a configuration; default: its own.
+        schemes: with a configuration; default: its own.
+        trials: with a configuration; default: its own.
+        name: with a configuration; default: its own.
         resume: go on with the study that is there.
         progress: True: a live bar; "auto": one in a notebook or on a terminal.
     """
