@@ -237,7 +237,15 @@ class Channel(Section):
         6.0, ge=-100, le=100, description="Line-of-sight to scattered power, for fading = rician"
     )
     profile: Literal["A", "B", "C", "D", "E"] = Field("A", description="which TDL or CDL; D and E have a line of sight")
-    delay_spread_s: float = Field(100e-9, gt=0, le=1e-3, description="RMS delay spread, for tdl and cdl")
+    delay_spread_s: float | None = Field(
+        None, gt=0, le=1e-3, description="RMS delay spread: a band wider than a fifth over it is several blocks"
+    )
+    coherence_hz: float | None = Field(None, gt=0, le=1e18, description="bandwidth over which a channel is the same")
+    coherence_s: float | None = Field(None, gt=0, le=1e12, description="time for which a channel stands still")
+    speed_m_s: float | None = Field(None, gt=0, le=1e5, description="of devices: channels stand still for 0.423 λ/v")
+    symbols: Literal["real", "complex"] = Field(
+        "real", description="complex: two coordinates a symbol, half the time on air"
+    )
     hall: Literal["SL", "DL", "SH", "DH"] = Field(
         "SH", description="of 3gpp-inf: sparse or dense clutter, low or high base station"
     )
@@ -286,6 +294,7 @@ class Channel(Section):
         ("power_w", "snr_db"),
         ("power_dbm", "snr_db"),
         ("noise_density_dbm_hz", "noise_figure_db"),
+        ("coherence_s", "speed_m_s"),
     )
 
     @model_validator(mode="before")
@@ -303,6 +312,12 @@ class Channel(Section):
     def loss_model(self) -> str:
         """The path loss after resolving what was left out."""
         return self.path_loss or ("free-space" if self.path_loss_exponent is None else "log-distance")
+
+    @property
+    def is_wideband(self) -> bool:
+        """Whether something was said of how long or how wide a channel stays the same."""
+        stated = (self.coherence_hz, self.coherence_s, self.speed_m_s, self.delay_spread_s)
+        return any(value is not None for value in stated)
 
     @property
     def is_3gpp(self) -> bool:

@@ -23,7 +23,8 @@ class EquivalentUplink(Uplink):
     """Δ̂ = Σ_i Re(g_i) Δ̄_i + N(0, v I_d), with gains g_i = wᴴ h_i s_i and v the variance of the whole noise.
 
     The same law as the signal-level uplink: Re(wᴴ n_j) is N(0, ‖w‖² σ²/2), independent over symbols, and so
-    is what devices add themselves.
+    is what devices add themselves; the imaginary part, where it is another coordinate, is as large. In a round of
+    several blocks each coordinate has the noise of its block.
     """
 
     seed: int
@@ -59,10 +60,15 @@ class EquivalentReceiver:
         assert total is not None
         std = self._setting.noise_var.sqrt().tolist()
         noisy = [row for row, value in enumerate(std) if value > 0]
+        blocks = self._setting.blocks
+        where = None if blocks is None else blocks.grid.block_of(self._dim)
         for some in range(0, len(noisy), ROWS):
             rows = noisy[some : some + ROWS]
             for row, noise in zip(rows, in_threads(self._unit_noise, rows), strict=True):
-                total[row] += noise.to(total.device, torch.float64) * std[row]
+                scale: float | torch.Tensor = std[row]
+                if blocks is not None and where is not None:
+                    scale = blocks.noise_var[row].sqrt()[where].to(total.device)
+                total[row] += noise.to(total.device, torch.float64) * scale
         return total.float()
 
     def _unit_noise(self, row: int) -> torch.Tensor:

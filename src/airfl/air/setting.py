@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 
+from airfl.channel.blocks import Grid
 from airfl.privacy import Observer
 from airfl.transceiver import Cover
 
 #: Nobody shares a mask.
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A round of several blocks of time and frequency.
+
+    Attributes:
+        grid: which coordinate is sent in which block.
+        noise_var: of all noise in the sum of each block, per real coordinate, [trials, B].
+        spent: |s_ib|², [trials, K, B]; 0 where nobody sends.
+        power_limit: P, of a symbol on average over the round.
+        scene: one block as a round of its own, for an uplink that simulates antennas.
+    """
+
+    grid: Grid
+    noise_var: torch.Tensor
+    spent: torch.Tensor
+    power_limit: float
+    scene: Callable[[int], Setting]
+
+    def repeated(self, copies: int) -> Blocks:
+        """Every trial ``copies`` times."""
+        return replace(
+            self,
+            noise_var=self.noise_var.repeat_interleave(copies, dim=0),
+            spent=self.spent.repeat_interleave(copies, dim=0),
+            scene=lambda block: self.scene(block).repeated(copies),
+        )
+
+    def silenced(self) -> Blocks:
+        """The same without any noise."""
+        quiet = torch.zeros_like(self.noise_var)
+        return replace(self, noise_var=quiet, scene=lambda block: self.scene(block).silenced())
 
 
 @dataclass(frozen=True)
@@ -38,6 +72,10 @@ class Setting:
             nothing hides it, 0 for one that is silent or hands over what it knows.
         power_w: mean transmit power of each device at full clip, [trials, K].
         hides_participation: whether v would have been the same whoever took part, [trials].
+        per_symbol: coordinates that a symbol carries.
+        blocks: what differs over the round; None where channels stand still. Then the above are of all blocks together:
+            the noise is their mean, what is booked the least of them, and devices are seen as in the worst.
+        block: the number of this block, where this is one of several.
     """
 
     round_index: int
@@ -57,6 +95,9 @@ class Setting:
     seen: Mapping[Observer, torch.Tensor]
     power_w: torch.Tensor
     hides_participation: tuple[bool, ...]
+    per_symbol: int = 1
+    blocks: Blocks | None = None
+    block: int | None = None
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:
@@ -103,6 +144,7 @@ class Setting:
             unknown_var=nothing,
             noise_power=0.0,
             interference_power=0.0,
+            blocks=None if self.blocks is None else self.blocks.silenced(),
             cover=Cover.of(trials=len(nothing)),
         )
 
@@ -116,6 +158,7 @@ class Setting:
             elif isinstance(value, np.ndarray):
                 changes[item.name] = value.repeat(copies, axis=0)
         changes["cover"] = self.cover.repeated(copies)
+        changes["blocks"] = None if self.blocks is None else self.blocks.repeated(copies)
         changes["seen"] = {name: values.repeat_interleave(copies, dim=0) for name, values in self.seen.items()}
         for name in ("edges", "hides_participation"):
             changes[name] = tuple(value for value in getattr(self, name) for _ in range(copies))

@@ -41,12 +41,20 @@ class SignalUplink(Uplink):
 
     def received(self, row: int, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
         """Δ̂ of one trial whose devices send these updates, [K, d]."""
+        if setting.blocks is not None:
+            received = torch.zeros(sent.shape[1])
+            where = setting.blocks.grid.block_of(sent.shape[1])
+            for number in where.unique().tolist():
+                mine = where == number
+                received[mine] = self.received(row, sent[:, mine], setting.blocks.scene(number))
+            return received
         combiner = setting.combiner[row].conj()
-        parts = [(combiner @ heard).real for heard in self.antennas(row, sent, setting)]
-        return torch.cat(parts).to(torch.float32)
+        heard = torch.cat([combiner @ heard for heard in self.antennas(row, _symbols(sent, setting), setting)])
+        both = heard.real if setting.per_symbol == 1 else torch.view_as_real(heard).flatten()[: sent.shape[1]]
+        return both.to(torch.float32)
 
     def antennas(self, row: int, sent: torch.Tensor, setting: Setting) -> Iterator[torch.Tensor]:
-        """What all antennas hear of one trial, chunk by chunk, [m, symbols]."""
+        """What all antennas hear of one trial that sends these symbols, [K, symbols], chunk by chunk, [m, symbols]."""
         paths = setting.channels[row].mT * setting.tx_scaling[row]  # h_i s_i as columns, [m, K]
         blocks_per_chunk = max(1, -(-self.chunk_symbols // self.noise_block))
         size = blocks_per_chunk * self.noise_block
@@ -86,14 +94,24 @@ class SignalUplink(Uplink):
 
     def _unit_noise(self, purpose: Purpose, row: int, start: int, shape: torch.Size, setting: Setting) -> torch.Tensor:
         """CN(0, 1) for every antenna or device and symbol of a chunk."""
+        apart = () if setting.block is None else (setting.block,)
         first, count = start // self.noise_block, -(-shape[1] // self.noise_block)
         draws = [
             complex_normal(
-                stream(self.seed, purpose, self.trials[row], setting.round_index, number), (shape[0], self.noise_block)
+                stream(self.seed, purpose, self.trials[row], setting.round_index, number, *apart),
+                (shape[0], self.noise_block),
             )
             for number in range(first, first + count)
         ]
         return torch.from_numpy(np.concatenate(draws, axis=1)[:, : shape[1]])
+
+
+def _symbols(sent: torch.Tensor, setting: Setting) -> torch.Tensor:
+    """What is sent in each symbol, [K, symbols]: a coordinate, or two as one complex number."""
+    if setting.per_symbol == 1:
+        return sent
+    even = torch.nn.functional.pad(sent, (0, sent.shape[1] % 2))
+    return torch.view_as_complex(even.reshape(len(even), -1, 2).to(torch.float64))
 
 
 class SignalReceiver:

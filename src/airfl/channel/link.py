@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from airfl.channel.blocks import Place
 from airfl.channel.budget import Budget, link_budget, noise_of
 from airfl.channel.eavesdropper import Listener, open_listener
 from airfl.channel.laws import LAWS, Law, outside_law
@@ -91,6 +92,10 @@ class Link:
     def drawn(self, index: int, round_index: int) -> np.ndarray:
         """Channels of one trial and round, [devices, antennas]."""
         return self.law.draw(index, round_index)
+
+    def drawn_in(self, round_index: int, place: Place) -> np.ndarray:
+        """Channels of all devices in one block of a round, [trials, devices, antennas]."""
+        return np.stack([self.law.draw_in(index, round_index, place) for index in range(len(self.trials))])
 
     def known(self, index: int, round_index: int) -> np.ndarray:
         """The same as the base station knows them; see ``estimates``."""

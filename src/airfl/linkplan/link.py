@@ -47,8 +47,6 @@ def channel_values(q: Quantities) -> dict[str, Any]:
     }
     if q.bandwidth_hz is None:
         values["bandwidth_hz"] = min(NOMINAL_HZ, max(1e-6, 0.01 * q.carrier_hz))
-    if q.fading in ("tdl", "cdl") and q.delay_spread_s is not None:
-        values["delay_spread_s"] = q.delay_spread_s
     return values
 
 

@@ -9,6 +9,7 @@ import torch
 
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import Link
+from airfl.channel.blocks import Grid, grid_of
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
@@ -17,9 +18,11 @@ from airfl.rounds.hiding import Shield
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
+from airfl.rounds.wideband import least_of, plan_blocks, require_plain, with_levels
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
+from airfl.transceiver.wideband import design_blocks
 
 
 def arrange_rounds(
@@ -44,9 +47,14 @@ def arrange_rounds(
     )
     if not scheme.policy.over_air:
         return _ideal(config, scheme, promise, link, dim, clip_norm)
+    grid = grid_of(config, dim)
+    if grid.count > 1:
+        return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
+    if grid.per_symbol > 1:
+        require_plain(config, scheme, "complex symbols")
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
-    factor = least_gain(length, dim, link.power_limit)
+    factor = least_gain(length, grid.symbols, link.power_limit)
     active = trimmed(active)
 
     def law(count: int) -> torch.Tensor:
@@ -115,6 +123,49 @@ def arrange_rounds(
         tuple(hides),
         promise.budget,
         shields=tuple(shields),
+    )
+
+
+def _arrange_blocks(
+    config: Config, scheme: Scheme, radio: Radio, promise: Promise, clip_norm: float, dim: int, grid: Grid
+) -> Schedule:
+    """The same where a round is several blocks: policies choose levels, and blocks below them are raised."""
+    link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
+    if promise.accountant == "sampled":
+        promise = promise.without_credit()  # noise of blocks tells who took part
+    least, active = least_of(plan), plan.design.active
+
+    def law(count: int) -> torch.Tensor:
+        later = design_blocks(config, radio, range(config.system.rounds, config.system.rounds + count), grid)
+        factor = least_gain(longest(scheme, clip_norm), grid.symbols, link.power_limit)
+        return (later.norm * later.load.sqrt().unsqueeze(-1)).amin(dim=-1) * factor
+
+    def spent(norms: torch.Tensor, weights: torch.Tensor) -> float:
+        return promise.spent(promise.ledger_at(norms, weights))
+
+    ones = torch.ones_like(least)
+    outlook = Outlook(
+        least, ones, promise.budget, spent, promise.epsilon, law, None, config, link.trials, blocks=plan.minimum
+    )
+    level = _checked_norms(scheme)(outlook)
+    plan = with_levels(plan, level)
+    return Schedule(
+        scheme,
+        promise,
+        link,
+        dim,
+        clip_norm,
+        _normaliser(config, active),
+        link.sending(active),
+        active,
+        least,
+        level,
+        ones,
+        Cover.of(trials=len(link.trials)),
+        plan.design.combiner[:, :, 0],
+        (False,) * len(link.trials),
+        promise.budget,
+        blocks=plan,
     )
 
 

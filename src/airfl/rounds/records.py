@@ -37,11 +37,16 @@ class RoundRecord:
 
 
 class Watch:
-    """Sees the updates pass by and keeps their norms before clipping and their losses, [trials, K]."""
+    """Sees the updates pass by and keeps their norms before clipping and their losses, [trials, K].
+
+    Attributes:
+        kept: what is left of each where its energy would have cost more power than there is.
+    """
 
     def __init__(self, trials: int, active: int) -> None:
         self.norms = torch.zeros(trials, active, dtype=torch.float64)
         self.losses = torch.zeros(trials, active, dtype=torch.float64)
+        self.kept = torch.ones(trials, active, dtype=torch.float64)
 
     def see(self, block: UpdateBlock, norms: torch.Tensor) -> None:
         """Note one block."""
@@ -98,7 +103,7 @@ def record_round(
                 update_norm=float(watch.norms[row][heard[row]].mean()),
                 clipped_fraction=float(over) if clips else 0.0,
                 max_power_w=float(setting.power_w[row].max()) if over_air else math.nan,
-                misalignment=float((1.0 - setting.gains[row][heard[row]]).abs().square().sum()),
+                misalignment=float((1.0 - setting.gains[row] * watch.kept[row])[heard[row]].abs().square().sum()),
             )
         )
     return records

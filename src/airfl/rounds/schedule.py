@@ -12,11 +12,13 @@ import torch
 from airfl.air import Setting
 from airfl.air.setting import NO_EDGES
 from airfl.channel import Link
+from airfl.channel.blocks import symbols_of
 from airfl.parallel import torch_threads
 from airfl.privacy import Budget, Observer
 from airfl.rounds.hiding import Shield
 from airfl.rounds.observed import graph, leak_of, observed, signal_observers
 from airfl.rounds.promise import Promise, longest
+from airfl.rounds.wideband import BlockPlan, block_setting, repeated_plan
 from airfl.schemes import Scheme
 from airfl.transceiver import Cover, Perk, Transmission, degrees_of, perk, perk_at, served_channels, transmit
 
@@ -38,6 +40,7 @@ class Schedule:
         hides_participation: whether the noise would have been the same whoever took part, [trials].
         budget: what norms keep the promise; None without one, or where it is not kept by the norms.
         shields: how the cover was found, per trial; empty for schemes without.
+        blocks: of rounds that are several blocks of time and frequency; then the norm is the level that is booked.
         copies: how many repetitions of a trial share its channels and combiners.
     """
 
@@ -58,6 +61,7 @@ class Schedule:
     budget: Budget | None = None
     copies: int = 1
     shields: tuple[Shield, ...] = ()
+    blocks: BlockPlan | None = None
 
     @property
     def over_air(self) -> bool:
@@ -72,6 +76,8 @@ class Schedule:
     @cached_property
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² (σ² + I)/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
+        if self.blocks is not None:
+            return self.blocks.noise_var().mean(dim=-1)
         return self._noise_of(self.sending) + self.norm.square() * (self.link.interference_power / 2.0)
 
     @cached_property
@@ -105,6 +111,8 @@ class Schedule:
         active, length = self.active_in(round_index), self.scheme.encoder.length(self.clip_norm)
         if not self.over_air:
             return Setting.ideal(round_index, active, length)
+        if self.blocks is not None:
+            return block_setting(self, self.blocks, round_index)
         # Copies of a trial share its channels, and so all but the noise.
         apart = slice(None, None, self.copies)
         devices = active[apart, None]
@@ -117,7 +125,7 @@ class Schedule:
             combiner,
             known,
             longest(self.scheme, self.clip_norm),
-            self.dim,
+            symbols_of(self.link.config.channel, self.dim),
             self.link.power_limit,
             channels,
             silent=torch.from_numpy(devices[:, 0] < 0),
@@ -141,6 +149,7 @@ class Schedule:
             self._seen(round_index, active[apart], known, channels, sent, edges),
             sent.power_w,
             self.hides_participation[apart],
+            1 if self.link.config.channel.symbols == "real" else 2,
         )
         once = self._with_leak(once)
         return once if self.copies == 1 else once.repeated(self.copies)
@@ -238,6 +247,7 @@ class Schedule:
             hides_participation=tuple(np.repeat(self.hides_participation, copies).tolist()),
             combiner=self.combiner if same else stretch(self.combiner),
             copies=self.copies * copies if same else 1,
+            blocks=None if self.blocks is None else repeated_plan(self.blocks, copies),
         )
 
     def never_heard(self) -> list[int]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from airfl.air import Setting
+from airfl.air.setting import Blocks
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
 from airfl.schemes import Encoded, Encoder
+
+#: Updates whose energies are looked at together.
+PORTION = 256
 
 
 class Sending:
@@ -22,7 +28,7 @@ class Sending:
 
     def __init__(self, encoder: Encoder, setting: Setting, clip_norm: float, memory: torch.Tensor | None) -> None:
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
-        self._active = torch.from_numpy(setting.active)
+        self._active, self._blocks = torch.from_numpy(setting.active), setting.blocks
         self._sent = torch.zeros(setting.active.shape, dtype=torch.bool)
         self.watch = Watch(*setting.active.shape)
         self.memory = None if memory is None else memory.clone()
@@ -47,7 +53,21 @@ class Sending:
             there = device >= 0
             self.memory[where[0][there], device[there]] = encoded.memory.to(self.memory.device)[there]
         self.watch.see(encoded.block, encoded.norms)
-        return encoded.block
+        return encoded.block if self._blocks is None else self._within_power(encoded.block, self._blocks)
+
+    def _within_power(self, block: UpdateBlock, blocks: Blocks) -> UpdateBlock:
+        """Updates whose energy lies in blocks that cost them much are scaled down, so that they keep to their power.
+
+        The noise stays what it is, and nobody's contribution gets longer.
+        """
+        where = block.trial.cpu(), block.slot.cpu()
+        energy = torch.cat([blocks.grid.energies(some) for some in block.updates.split(PORTION)]).cpu()
+        power = (energy * blocks.spent[where]).sum(dim=1) / blocks.grid.symbols
+        # A little less, lest float32 rounds the other way.
+        room = (blocks.power_limit * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
+        self.watch.kept[where] = room
+        factors = room.to(block.trained.device, torch.float32)
+        return replace(block, factors=factors if block.factors is None else block.factors * factors)
 
     def _check(self, block: UpdateBlock, encoded: Encoded) -> None:
         """Refuse what is longer than it is booked for, or comes twice: what others wrote is taken at nobody's word."""

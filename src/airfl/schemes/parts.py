@@ -67,6 +67,8 @@ class Outlook:
         last_factors: B of P3 for each trial, where a domain is enforced and the accountant's bound uses it; else None.
         config: the run.
         trials: trial numbers, for keyed draws.
+        blocks: π_tb of rounds that are several blocks, [trials, T, B]; then ``minimum`` is the least of a round, and
+            norms are levels that all blocks below are raised to. None: a round is one block.
     """
 
     minimum: torch.Tensor
@@ -78,6 +80,7 @@ class Outlook:
     last_factors: tuple[float, ...] | None
     config: Config
     trials: tuple[int, ...]
+    blocks: torch.Tensor | None = None
 
     def require_budget(self) -> Budget:
         """The budget, or a clear word that there is none."""

@@ -18,6 +18,7 @@ from airfl.transceiver import (
     allocate_online,
     noisy_predictions,
 )
+from airfl.transceiver.levels import allocate_levels
 
 #: Draws of the fading law that the online policy plans with.
 LAW_DRAWS = 64
@@ -50,6 +51,8 @@ class WithinBudget(Policy):
         if outlook.last_factors is not None and budget.total is not None:
             pairs = zip(outlook.minimum, outlook.last_factors, strict=True)
             return torch.stack([allocate_finite_domain(row, budget.total, factor) for row, factor in pairs])
+        if budget.total is not None and outlook.blocks is not None:
+            return allocate_levels(outlook.blocks, budget.total, outlook.weights)
         if budget.total is not None:
             return allocate(outlook.minimum, budget.total, outlook.weights)
         lifted = outlook.at_floor(budget.floor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ class Radio:
 
     Attributes:
         found: rounds that were designed, by what they depend on.
+        blocks: the same of rounds of several blocks (``wideband``).
         samples: the same of the few rounds that a choice of configuration looks at (``few_rounds``).
         device: where combiners are looked for; the designs themselves stay on the CPU.
     """
@@ -42,6 +44,7 @@ class Radio:
     found: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
     device: torch.device = CPU
     samples: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
+    blocks: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, config: Config) -> Radio:
         """The same link and combiners for a configuration with another power."""
@@ -101,12 +104,12 @@ def _design_chunk(config: Config, radio: Radio, rounds: range) -> Rounds:
         if scheme.combiner == "zero-forcing":
             design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
         else:
-            design = _combiner(config, radio)(channels)
+            design = combiner_for(config, radio)(channels)
     design.require_ok()
     return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
 
 
-def _combiner(config: Config, radio: Radio) -> Combiner:
+def combiner_for(config: Config, radio: Radio) -> Combiner:
     """The method that a configuration asks for, at work on the radio's device where it can be; designs on the CPU."""
     method = combiner_named(config.scheme.combiner, config.scheme.effort)
     if config.scheme.combiner != "auto":
@@ -131,7 +134,7 @@ def _design_ragged(config: Config, radio: Radio, rounds: range, known: np.ndarra
             phases = _phases(config, radio.link, rounds, count)
             part = zero_forcing(channels, None if phases is None else phases[where])
         else:
-            part = _combiner(config, radio)(channels)
+            part = combiner_for(config, radio)(channels)
         part.require_ok()
         combiner[where], norm[where] = part.combiner, part.norm
     nothing = torch.zeros(shape, dtype=torch.float64)

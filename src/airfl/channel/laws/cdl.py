@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from airfl.channel.blocks import Place
 from airfl.channel.laws.law import Placed
 from airfl.channel.laws.rays import RaySum, panel_of, responses
 from airfl.channel.laws.sionna import require_sionna
+from airfl.channel.laws.tdl import USUAL_SPREAD_S
 from airfl.randomness import stream
 
 #: Table 7.5-3: offsets of the twenty rays of a cluster, in units of the cluster's spread; each also with a minus.
@@ -41,7 +43,7 @@ class Cdl(Placed):
                 read_profile(channel.profile),
                 self.azimuths[index],
                 system.num_antennas,
-                channel.delay_spread_s,
+                channel.delay_spread_s or USUAL_SPREAD_S,
                 generator,
             )
         return self._drawn[index]
@@ -49,6 +51,17 @@ class Cdl(Placed):
     def coefficients(self, index: int, round_index: int) -> np.ndarray:
         """See ``Placed.coefficients``."""
         return self.rays(index).draw(stream(self.config.system.seed, "fading", self.trials[index], round_index))
+
+    def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """See ``Law.draw_in``: rays with the phases of a span of time, each as late as it comes."""
+        generator = stream(self.config.system.seed, "fading", self.trials[index], round_index, *span_key(place))
+        drawn: np.ndarray = self.amplitude[index][:, None] * self.rays(index).draw(generator, place.offset_hz)
+        return drawn
+
+
+def span_key(place: Place) -> tuple[int, ...]:
+    """What phases are keyed with: all bands of a span of time have the same."""
+    return (place.span,) if place.span else ()
 
 
 def read_profile(name: str) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import numpy as np
 
 from airfl.catalogue import site_of
 from airfl.channel import geometry, pathloss
+from airfl.channel.blocks import Place
 from airfl.channel.budget import antennas_of, edge_gain
 from airfl.config import Channel, Config
+from airfl.errors import InputError
 from airfl.randomness import stream
 
 
@@ -33,6 +35,13 @@ class Law(ABC):
     @abstractmethod
     def draw(self, index: int, round_index: int) -> np.ndarray:
         """h_i of all devices, path loss included, [devices, antennas], complex128."""
+
+    def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """h_i of all devices in one block of a round, [devices, antennas]."""
+        raise InputError(
+            f"fading `{self.config.channel.fading}` draws one channel for a whole round; leave out coherence, speed "
+            "and delay spread, or take `rayleigh`, `rician`, `tdl`, `cdl` or a place of 3GPP"
+        )
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from airfl.channel.blocks import Place
 from airfl.channel.laws.law import Law, Placed
 from airfl.config import Config
 from airfl.errors import InputError, about_file
@@ -24,10 +25,18 @@ class FromFunction(Placed):
     function: Draw
     name: str
 
+    def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """See ``Law.draw_in``: blocks are independent."""
+        drawn: np.ndarray = self.amplitude[index][:, None] * self._coefficients(index, round_index, *place.key)
+        return drawn
+
     def coefficients(self, index: int, round_index: int) -> np.ndarray:
         """See ``Placed.coefficients``; checked on every draw."""
+        return self._coefficients(index, round_index)
+
+    def _coefficients(self, index: int, *key: int) -> np.ndarray:
         system = self.config.system
-        generator = stream(system.seed, "fading", self.trials[index], round_index)
+        generator = stream(system.seed, "fading", self.trials[index], *key)
         shape = system.num_devices, system.num_antennas
         try:
             drawn = np.asarray(self.function(generator, *shape), dtype=np.complex128)

@@ -6,8 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
+from airfl.channel.blocks import Place
 from airfl.channel.laws.law import Placed
 from airfl.randomness import complex_normal, stream
+
+#: Taps of a line with exponential power, and how far apart they are, in units of its decay.
+TAPS, TAP_STEP = 16, 0.25
 
 
 class Rayleigh(Placed):
@@ -25,9 +29,56 @@ class Rayleigh(Placed):
 
     def coefficients(self, index: int, round_index: int) -> np.ndarray:
         """See ``Placed.coefficients``."""
+        return self._scattered(index, round_index)
+
+    def _scattered(self, index: int, *key: int) -> np.ndarray:
+        """A draw by its key."""
         system = self.config.system
-        generator = stream(system.seed, "fading", self.trials[index], round_index)
+        generator = stream(system.seed, "fading", self.trials[index], *key)
         return scattered(generator, system.num_devices, system.num_antennas, *self._roots)
+
+    def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """See ``Law.draw_in``."""
+        drawn: np.ndarray = self.amplitude[index][:, None] * self.coefficients_in(index, round_index, place)
+        return drawn
+
+    def coefficients_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """Unit-power fading of a block: independent ones, or where a delay spread is known a tapped delay line."""
+        if self.taps is None:
+            return self._scattered(index, round_index, *place.key)
+        powers, delays_s = self.taps
+        turned = np.sqrt(powers) * np.exp(-2j * np.pi * place.offset_hz * delays_s)
+        return self._along(self._line(index, round_index, place.span), turned)
+
+    def _line(self, index: int, round_index: int, span: int) -> np.ndarray:
+        """All taps of a span of time, [taps, devices · antennas]: all its bands hear them. The last ones are kept."""
+        key, kept = (index, round_index, span), self._kept
+        if key not in kept:
+            kept.clear()
+            taps = range(len(self.taps[0]) if self.taps is not None else 1)
+            kept[key] = np.stack([self._scattered(index, round_index, span, tap, len(taps)).ravel() for tap in taps])
+        return kept[key]
+
+    def _along(self, line: np.ndarray, turned: np.ndarray) -> np.ndarray:
+        """What one band hears of a line."""
+        drawn: np.ndarray = turned @ line
+        return drawn.reshape(self.config.system.num_devices, self.config.system.num_antennas)
+
+    @cached_property
+    def _kept(self) -> dict[tuple[int, int, int], np.ndarray]:
+        return {}
+
+    @cached_property
+    def taps(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Powers that add up to one and delays of a line with exponential power; None where blocks are independent."""
+        spread = self.config.channel.delay_spread_s
+        if spread is None:
+            return None
+        delays = TAP_STEP * np.arange(TAPS)
+        powers = np.exp(-delays)
+        powers /= powers.sum()
+        mean = (powers * delays).sum()
+        return powers, delays * spread / np.sqrt((powers * delays**2).sum() - mean**2)
 
 
 def correlation_root(size: int, rho: float) -> np.ndarray:

@@ -75,9 +75,15 @@ class RaySum:
         power: np.ndarray = (np.abs(self.direct) ** 2).mean(axis=1)
         return power
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
-        """The channels of one round, [n, antennas], complex128; antennas column by column, from the top."""
+    def draw(self, generator: np.random.Generator, offset_hz: float = 0.0) -> np.ndarray:
+        """The channels of one round, [n, antennas], complex128; antennas column by column, from the top.
+
+        Args:
+            offset_hz: from the carrier; the line of sight is the first to come.
+        """
         phases = generator.uniform(-np.pi, np.pi, self.strength.shape)
+        if offset_hz:
+            phases -= (2.0 * np.pi * offset_hz) * self.delays_s
         return self.at(phases)
 
     def at(self, phases: np.ndarray) -> np.ndarray:

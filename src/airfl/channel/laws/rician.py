@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from airfl.channel.blocks import Place
 from airfl.channel.laws.rayleigh import Rayleigh
 from airfl.randomness import stream
 
@@ -20,10 +21,18 @@ class Rician(Rayleigh):
         shape = (system.num_devices, system.num_antennas)
         return np.stack([line_of_sight(stream(system.seed, "line-of-sight", trial), *shape) for trial in self.trials])
 
+    @cached_property
+    def k_factor(self) -> float:
+        """κ, linear."""
+        return float(10.0 ** (self.config.channel.rician_k_db / 10.0))
+
     def coefficients(self, index: int, round_index: int) -> np.ndarray:
         """See ``Placed.coefficients``."""
-        diffuse = super().coefficients(index, round_index)
-        return rician(self._direct[index], diffuse, 10.0 ** (self.config.channel.rician_k_db / 10.0))
+        return rician(self._direct[index], super().coefficients(index, round_index), self.k_factor)
+
+    def coefficients_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """See ``Rayleigh.coefficients_in``; the line of sight comes first, and is the same in every block."""
+        return rician(self._direct[index], super().coefficients_in(index, round_index, place), self.k_factor)
 
 
 def line_of_sight(generator: np.random.Generator, num_devices: int, num_antennas: int) -> np.ndarray:

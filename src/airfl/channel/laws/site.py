@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from airfl.catalogue import SITES
+from airfl.channel.blocks import Place
 from airfl.channel.budget import antennas_of
+from airfl.channel.laws.cdl import span_key
 from airfl.channel.laws.law import Placed
 from airfl.channel.laws.rays import RaySum, joined, panel_of, responses
 from airfl.channel.laws.sionna import WHERE, drawing, require_sionna
@@ -61,6 +63,11 @@ class Site(Placed):
     def draw(self, index: int, round_index: int) -> np.ndarray:
         """Rays with the phases of a round."""
         return self.rays(index).draw(stream(self.config.system.seed, "fading", self.trials[index], round_index))
+
+    def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """See ``Law.draw_in``: rays with the phases of a span of time, each as late as it comes."""
+        generator = stream(self.config.system.seed, "fading", self.trials[index], round_index, *span_key(place))
+        return self.rays(index).draw(generator, place.offset_hz)
 
     @cached_property
     def amplitude(self) -> np.ndarray:

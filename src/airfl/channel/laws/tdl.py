@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from airfl.channel.laws.rayleigh import Rayleigh
-from airfl.channel.laws.rician import Rician, rician
+from airfl.channel.laws.rician import Rician
 from airfl.channel.laws.sionna import WHERE, require_sionna
+
+#: For tables alone: in one narrow band taps add up, however late they come.
+USUAL_SPREAD_S = 100e-9
 
 if TYPE_CHECKING:
     from sionna.phy.channel.tr38901 import TDL
@@ -32,7 +34,17 @@ class Tdl(Rician):
         from sionna.phy.channel.tr38901 import TDL
 
         channel = self.config.channel
-        return TDL(channel.profile, channel.delay_spread_s, channel.carrier_hz, **WHERE)
+        return TDL(channel.profile, channel.delay_spread_s or USUAL_SPREAD_S, channel.carrier_hz, **WHERE)
+
+    @cached_property
+    def taps(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Those of the profile but for its line of sight, which comes first."""
+        if self.config.channel.delay_spread_s is None:
+            return None
+        powers = self.line.mean_powers.numpy().astype(np.float64)
+        if self.line.los:
+            powers[0] -= float(self.line.mean_power_los)
+        return powers / powers.sum(), self.line.delays.numpy().astype(np.float64)
 
     @cached_property
     def k_factor(self) -> float:
@@ -41,8 +53,3 @@ class Tdl(Rician):
             return 0.0
         direct = float(self.line.mean_power_los)
         return direct / (float(self.line.mean_powers.sum()) - direct)
-
-    def coefficients(self, index: int, round_index: int) -> np.ndarray:
-        """See ``Placed.coefficients``."""
-        diffuse = Rayleigh.coefficients(self, index, round_index)
-        return rician(self._direct[index], diffuse, self.k_factor)
