@@ -41,6 +41,7 @@ bench: setup data ## Combiners, studies under fire, a few rounds of the paper ex
 	$(BIN)/python -m benchmarks.paper_rounds
 	$(BIN)/python -m benchmarks.sweeps
 	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.channels
 
 docs: setup ## Build the documentation into site/; a warning stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -56,19 +56,20 @@ def _bars(axes: Axes, rows: Sequence[dict[str, Any]], setting: str) -> None:
     parts = parts_of(rows, setting)
     places = list(range(len(parts)))[::-1]
     strengths, directions = [part[1] for part in parts], [part[2] for part in parts]
-    axes.barh(places, strengths, color="#0072B2", height=0.55, label="strengths: path loss, walls, shadowing")
-    starts = [max(value, 0.0) for value in strengths]
-    axes.barh(places, directions, left=starts, color="#E69F00", hatch="//", height=0.55, label="directions: correlated")
+    upper, lower = ([place + shift for place in places] for shift in (0.17, -0.17))
+    axes.barh(upper, strengths, color="#0072B2", height=0.3, label="strengths: path loss, walls, shadowing")
+    axes.barh(lower, directions, color="#E69F00", hatch="//", height=0.3, label="directions: antennas are correlated")
     if setting == "paper":
-        forced = parts_of(rows, setting, "zero-forcing")
-        axes.plot([a + b for _, a, b in forced], places, "kD", ms=4, mfc="none", label="both, with zero forcing")
+        forced = [part[2] for part in parts_of(rows, setting, "zero-forcing")]
+        axes.plot(forced, lower, "kD", ms=4, mfc="none", label="directions, with zero forcing")
     axes.set_yticks(places, [name for name, *_ in parts])
     axes.axvline(0.0, color="0.4", lw=0.8)
     axes.set_xlabel("dB more ‖w‖² than Rayleigh fading in free space")
     axes.set_title(TITLES[setting], fontsize=10)
+    axes.grid(False, axis="y")
     axes.grid(axis="x", alpha=0.3)
     if setting == "paper":
-        axes.legend(fontsize=8, loc="lower right")
+        axes.legend(fontsize=8, loc="lower right", framealpha=1.0)
 
 
 if __name__ == "__main__":

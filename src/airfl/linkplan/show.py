@@ -10,7 +10,7 @@ from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped, study_ch
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
-from airfl.linkplan.show_radio import drawn_sentence, interference_sentence, radio_sentences
+from airfl.linkplan.show_radio import drawn_sentence, flattered_sentence, interference_sentence, radio_sentences
 from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import (
     NEIGHBOUR_WORDS,
@@ -101,6 +101,8 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     )
     said += _table_sentence(answer)
     said.append(_perk_sentence(answer))
+    flattered = flattered_sentence(answer)
+    said += [] if flattered is None else [flattered]
     said += _ratio_sentences(answer, check)
     disturbed = interference_sentence(answer)
     said += [] if disturbed is None else [disturbed]
