@@ -238,3 +238,37 @@ def test_what_was_measured_has_no_edge(tiny, tmp_path):
         tiny.replace({**traced, "channel.snr_db": 3.0})
     with pytest.raises(InputError, match="leave out `path_loss_exponent`"):
         tiny.replace({**traced, "channel.path_loss_exponent": 3.0})
+
+
+def test_taking_one_way_back_is_not_choosing_another(tiny):
+    """What was left out on purpose stays as it was: 1 µW do not become the default's 2 mW."""
+    config = tiny.replace({"channel.power_w": 1e-6, "channel.noise_density_dbm_hz": -160.0})
+    again = config.replace({"channel.snr_db": None, "channel.power_dbm": None, "channel.noise_figure_db": None})
+    assert again == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fading": "3gpp-umi", "path_loss_exponent": 0.0}, "leave out `path_loss_exponent`"),
+        ({"path_loss": "3gpp-umi-nlos", "device_height_m": 900.0}, "up to 22.5 m"),
+        ({"path_loss": "3gpp-inh-nlos", "cell_radius_m": 50.0, "base_height_m": 1.0, "device_height_m": 2.0}, "higher"),
+        ({"path_loss": "3gpp-rma-nlos", "cell_radius_m": 8000.0}, "to 5,000 m"),
+    ],
+)
+def test_what_3gpp_does_not_know_is_refused(tiny, changes, message):
+    with pytest.raises(InputError, match=message):
+        tiny.replace({f"channel.{key}": value for key, value in changes.items()})
+    far = tiny.replace({"channel.path_loss": "3gpp-rma-los", "channel.cell_radius_m": 8000.0})
+    assert link_budget(far).edge > 0
+
+
+def test_correlated_shadowing_takes_the_memory_it_is_said_to():
+    import tracemalloc
+
+    places = np.random.default_rng(0).uniform(-500, 500, (1500, 2))
+    geometry.shadowing_db(stream(0, "shadowing"), places[:10], 6.0, 50.0)  # what it imports
+    tracemalloc.start()
+    geometry.shadowing_db(stream(0, "shadowing"), places, 6.0, 50.0)
+    assert tracemalloc.get_traced_memory()[1] <= 24 * 1500**2 * 1.1
+    tracemalloc.stop()

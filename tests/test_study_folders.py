@@ -127,6 +127,19 @@ def test_a_plan_of_the_version_before_goes_on_with_a_plain_warning(call, copy, c
     assert "does not say which code" in caplog.text
 
 
+def test_a_study_from_before_a_key_existed_is_read_and_gone_on_with(call, copy):
+    """Keys that its version did not have have their defaults, and are no difference."""
+    base = json.loads((copy / "plan.json").read_text())["base"]
+    gone = ("shadowing_db", "antenna_gain_dbi", "loss_db", "hall", "profile")
+    assert all(key in base["channel"] for key in gone)
+    older = {key: value for key, value in base["channel"].items() if key not in gone}
+    change_plan(copy, base={**base, "channel": older})
+    assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 8
+    (copy / "parts" / "batch-00001.json").unlink()
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume", "--json")
+    assert status == 0, error
+
+
 def test_a_study_of_another_version_is_read_but_not_gone_on_with(call, copy):
     change_plan(copy, version="0.0.1")
     assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 8

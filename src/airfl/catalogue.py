@@ -60,6 +60,7 @@ class Site:
     """One of the places of 3GPP TR 38.901: what it is for, and how high antennas are.
 
     Attributes:
+        highest_device_m: how high a device may be.
         farthest_m: the largest distance without a line of sight.
         indoor_share: of the devices.
         is_sector: outdoors a base station looks at a third of the circle; indoors it hangs from the ceiling.
@@ -67,6 +68,7 @@ class Site:
 
     base_height_m: float
     device_height_m: float
+    highest_device_m: float
     nearest_m: float
     farthest_m: float
     carrier_hz: tuple[float, float]
@@ -75,12 +77,14 @@ class Site:
 
 
 SITES = {
-    "3gpp-umi": Site(10.0, 1.5, 10.0, 5000.0, (0.5e9, 100e9), 0.8, True),
-    "3gpp-uma": Site(25.0, 1.5, 10.0, 5000.0, (0.5e9, 100e9), 0.8, True),
-    "3gpp-rma": Site(35.0, 1.5, 10.0, 5000.0, (0.5e9, 30e9), 0.5, True),
-    "3gpp-inh": Site(3.0, 1.0, 1.0, 150.0, (0.5e9, 100e9), 1.0, False),
-    "3gpp-inf": Site(8.0, 1.5, 1.0, 600.0, (0.5e9, 100e9), 1.0, False),
+    "3gpp-umi": Site(10.0, 1.5, 22.5, 10.0, 5000.0, (0.5e9, 100e9), 0.8, True),
+    "3gpp-uma": Site(25.0, 1.5, 22.5, 10.0, 5000.0, (0.5e9, 100e9), 0.8, True),
+    "3gpp-rma": Site(35.0, 1.5, 10.0, 10.0, 5000.0, (0.5e9, 30e9), 0.5, True),
+    "3gpp-inh": Site(3.0, 1.0, 3.0, 1.0, 150.0, (0.5e9, 100e9), 1.0, False),
+    "3gpp-inf": Site(8.0, 1.5, 10.0, 1.0, 600.0, (0.5e9, 100e9), 1.0, False),
 }
+#: With a line of sight the formula of a rural macro cell reaches farther.
+RURAL_SIGHT_M = 10_000.0
 #: Where the base station of a hall hangs: among the clutter, or above it.
 HALL_HEIGHTS = {"SL": 1.5, "DL": 1.5, "SH": 8.0, "DH": 8.0}
 #: Laws that Sionna draws, the extra `airfl[sionna]`.

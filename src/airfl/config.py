@@ -27,6 +27,7 @@ from airfl.catalogue import (
     LEAST_EFFORT,
     MOST_EFFORT,
     NEEDS_ANTENNAS,
+    RURAL_SIGHT_M,
     SCHEMES,
     SEEING,
     SHARES,
@@ -348,11 +349,12 @@ class Channel(Section):
     def _path_loss_problems(self) -> Iterator[str]:
         """What path loss, shadowing and the laws of 3GPP cannot do with."""
         own = self.fading == "trace" or self.is_3gpp
-        brought = [
-            name
-            for name in ("path_loss", "path_loss_exponent", "shadowing_db", "antenna_gain_dbi")
-            if getattr(self, name)
-        ]
+        theirs = ["path_loss", "path_loss_exponent", "shadowing_db", "antenna_gain_dbi"]
+        if self.fading == "trace":  # all of it is in what was measured
+            theirs += ["device_gain_dbi", "loss_db"]
+        brought = [name for name in theirs if getattr(self, name) not in (None, 0.0)]
+        if self.path_loss_exponent == 0.0:
+            brought.append("path_loss_exponent")
         if own and brought:
             whose = "channels that were measured" if self.fading == "trace" else f"fading `{self.fading}`"
             verb = "have" if self.fading == "trace" else "has"
@@ -372,10 +374,17 @@ class Channel(Section):
                     f"`{name}` is for carriers from {low / 1e9:g} to {high / 1e9:g} GHz; got `carrier_hz` = "
                     f"{self.carrier_hz:g}"
                 )
-            if self.cell_radius_m > site.farthest_m or self.cell_radius_m < site.nearest_m:
+            farthest = RURAL_SIGHT_M if name == "3gpp-rma-los" else site.farthest_m
+            if self.cell_radius_m > farthest or self.cell_radius_m < site.nearest_m:
                 yield (
-                    f"`{name}` is for distances from {site.nearest_m:g} to {site.farthest_m:,.0f} m; got "
+                    f"`{name}` is for distances from {site.nearest_m:g} to {farthest:,.0f} m; got "
                     f"`cell_radius_m` = {self.cell_radius_m:g}"
+                )
+            device = self.device_height_m or site.device_height_m
+            if device > site.highest_device_m or device > (self.base_height_m or max(site.base_height_m, device)):
+                yield (
+                    f"`{name}` is for devices up to {site.highest_device_m:g} m, and no higher than the base station; "
+                    f"got `device_height_m` = {device:g}"
                 )
         elif self.fading == "cdl" and not 0.5e9 <= self.carrier_hz <= 100e9:
             yield f"`cdl` is for carriers from 0.5 to 100 GHz; got `carrier_hz` = {self.carrier_hz:g}"
@@ -831,6 +840,8 @@ def _apply(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     for dotted in overrides:
         section, _, key = dotted.partition(".")
         for pair_section, first, second in EXCLUSIVE_KEYS:
+            if overrides[dotted] is None:  # to take one way of saying it back is not to choose another
+                continue
             if section == pair_section and key in (first, second) and isinstance(result.get(section), dict):
                 for name in (first, second):
                     if f"{section}.{name}" not in overrides:

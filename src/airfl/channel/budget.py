@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from airfl.catalogue import site_of
 from airfl.channel import pathloss
 from airfl.channel.noise import noise_power_w, power_of_dbm, thermal_power_w
 from airfl.config import Channel, Config
@@ -64,16 +67,29 @@ def edge_gain(channel: Channel) -> float:
     """
     hall = f"-{channel.hall.lower()}" if channel.fading == "3gpp-inf" else ""
     model = f"{channel.fading}{hall}-nlos" if channel.is_3gpp else channel.loss_model
-    return antennas_of(channel) * float(
-        pathloss.gain(
-            model,
-            channel.cell_radius_m,
-            channel.carrier_hz,
-            exponent=channel.path_loss_exponent,
-            reference_m=channel.path_loss_reference_m,
-            base_height_m=channel.base_height_m,
-            device_height_m=channel.device_height_m,
-        )
+    return antennas_of(channel) * float(gain_over(channel, model, channel.cell_radius_m))
+
+
+def most_gain(channel: Channel, distance_m: np.ndarray) -> np.ndarray:
+    """The largest path gain that such a distance may have: free space, the configured loss, 3GPP's line of sight."""
+    models = {"free-space"}
+    site = channel.fading if channel.is_3gpp else channel.loss_model
+    if channel.fading != "trace":
+        models |= {channel.loss_model} | ({f"3gpp-{site.split('-')[1]}-los"} if site_of(site) is not None else set())
+    found: np.ndarray = np.max([gain_over(channel, model, distance_m) for model in sorted(models)], axis=0)
+    return found
+
+
+def gain_over(channel: Channel, model: str, distance_m: np.ndarray | float) -> np.ndarray:
+    """Λ by one path loss with what the configuration says of it."""
+    return pathloss.gain(
+        model,
+        distance_m,
+        channel.carrier_hz,
+        exponent=channel.path_loss_exponent,
+        reference_m=channel.path_loss_reference_m,
+        base_height_m=channel.base_height_m,
+        device_height_m=channel.device_height_m,
     )
 
 

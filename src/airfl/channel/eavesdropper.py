@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from airfl.channel import geometry
+from airfl.channel.budget import antennas_of, most_gain
 from airfl.channel.laws import Law, Placed
 from airfl.channel.noise import noise_power_w
 from airfl.config import Config
@@ -20,9 +20,11 @@ NEAREST_M = 1.0
 
 @dataclass(frozen=True)
 class Listener:
-    """An eavesdropper: free space from every device to her, and Rayleigh fading of her own.
+    """An eavesdropper: from every device to her free space or better, and Rayleigh fading of her own.
 
-    Whatever the path loss, shadowing and losses on the way to the base station: nothing is in her way.
+    Nothing is in her way, whatever is in the base station's: no shadowing, walls or losses. Where the configured path
+    loss or a line of sight of 3GPP brings more than free space, or a device is heard better than its distance lets
+    expect, that counts for her too.
 
     Attributes:
         law: of the channels to the base station; it knows how far away the devices are, and she where they are.
@@ -42,14 +44,26 @@ class Listener:
         """√Λ_i to her, [trials, devices]: devices lie at uniform angles around the base station."""
         assert self.config.eavesdropper is not None
         channel, (x, y) = self.config.channel, self.config.eavesdropper.place
-        rows, louder = [], 10.0 ** (channel.device_gain_dbi / 10.0)
+        rows, louder = [], max(1.0, 10.0 ** (channel.device_gain_dbi / 10.0))
         for index in range(len(self.law.trials)):
             far = self.law.distances_m[index]
             angle = self.law.azimuths[index]
             away = np.hypot(far * np.cos(angle) - x, far * np.sin(angle) - y)
-            rows.append(louder * geometry.path_gain(np.maximum(away, NEAREST_M), channel.carrier_hz))
+            rows.append(louder * self._lucky(index) * most_gain(channel, np.maximum(away, NEAREST_M)))
         amplitude: np.ndarray = np.sqrt(np.stack(rows))
         return amplitude
+
+    def _lucky(self, index: int) -> np.ndarray:
+        """How much better a device is heard by the base station than its distance lets expect, at least one, [devices].
+
+        What is around a device may help her as well: shadowing that is above its median, and a place of 3GPP with the
+        pattern of its antennas.
+        """
+        channel = self.config.channel
+        expected = most_gain(channel, np.maximum(self.law.distances_m[index], NEAREST_M))
+        heard = self.law.amplitude[index] ** 2 / antennas_of(channel)
+        factor: np.ndarray = np.maximum(1.0, heard / expected)
+        return factor
 
     def draw(self, index: int, round_index: int) -> np.ndarray:
         """g_i of all devices in one trial and round, [devices, her antennas]."""

@@ -47,8 +47,12 @@ def shadowing_db(
     """
     unit = generator.standard_normal(len(places_m))
     if decorrelation_m > 0.0:
-        apart = np.linalg.norm(places_m[:, None] - places_m[None, :], axis=-1)
-        covariance = np.exp(-apart / decorrelation_m) + 1e-12 * np.eye(len(places_m))  # devices may share a place
+        from scipy.spatial.distance import cdist  # here, so that what needs no shadowing need not load it
+
+        covariance = cdist(places_m, places_m)
+        covariance /= -decorrelation_m
+        np.exp(covariance, out=covariance)
+        covariance[np.diag_indices_from(covariance)] += 1e-12  # devices may share a place
         unit = np.linalg.cholesky(covariance) @ unit
     shadowed: np.ndarray = std_db * unit
     return shadowed

@@ -42,7 +42,8 @@ def law_sentences(config: Config) -> list[str]:
         where = f"{channel.cell_radius_m:g} m"
         inside = site.indoor_share if channel.indoor_share is None else channel.indoor_share
         if site.is_sector:
-            spread = f"in a third of the circle of {where}, {100 * inside:g} % of them indoors"
+            cars = " and the others in cars" if channel.fading == "3gpp-rma" else ""
+            spread = f"in a third of the circle of {where}, {100 * inside:g} % of them indoors{cars}"
         else:
             hall = f" of type {channel.hall}" if channel.fading == "3gpp-inf" else ""
             spread = f"around the base station within {where}{hall}"

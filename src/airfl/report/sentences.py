@@ -208,8 +208,8 @@ def perk_sentence(scheme: SchemeResult, power_w: float) -> str:
         return ""
     snr = sum(item.snr_threshold_db for item in scheme.perks) / len(scheme.perks)
     where = (
-        f"the threshold is a worst-case SNR of {snr:.1f} dB (P·Λ_min/σ² per antenna, Λ_min the path gain at the cell "
-        "edge or of the weakest measured device)"
+        f"the threshold is a worst-case SNR of {snr:.1f} dB (P·Λ_min/σ² per antenna, Λ_min the median path gain at the "
+        "cell edge or that of the weakest measured device)"
     )
     margins, kept = [item.margin_db for item in scheme.perks], sum(item.is_perk for item in scheme.perks)
     if kept == len(margins):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from airfl.config import Channel
 from airfl.rounds.hiding import Kind, Problem, Shield
 
 #: Levels of cover, in units of c² per coordinate of an update, that are tried one after another.
@@ -92,9 +93,18 @@ def missing_sentence(problem: Problem, kind: Kind, shield: Shield) -> str:
     missing = math.ceil(10.0 * math.log10(needed / limit))
     return (
         f"the power does not reach to hide the devices: {missing} dB are missing, and with "
-        f"{limit:.3g} W it would take {noise}; give `channel.power_w` = {needed:.2g}, "
+        f"{limit:.3g} W it would take {noise}; give {_key_for(config.channel, needed, missing)}, "
         f'or set `scheme.cover_price_db` above {shield.price_db:.1f} or cover = "none" to pay in accuracy'
     )
+
+
+def _key_for(channel: Channel, needed_w: float, missing_db: float) -> str:
+    """The power that it takes, by the key that says it here."""
+    if channel.power_dbm is not None:
+        return f"`channel.power_dbm` = {channel.power_dbm + missing_db:g}"
+    if channel.snr_db is not None:
+        return f"`channel.snr_db` = {channel.snr_db + missing_db:g}"
+    return f"`channel.power_w` = {needed_w:.2g}"
 
 
 def _up(value: float) -> float:

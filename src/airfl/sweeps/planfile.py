@@ -157,7 +157,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) -> None:
     """Refuse to go on with another study or version, and show where they differ."""
-    before, after = (_by_todays_names(item) for item in (stored, json.loads(json.dumps(now))))
+    before, after = (_by_todays_names(item) for item in (_with_todays_keys(stored), json.loads(json.dumps(now))))
     if before == after:
         return
     before, after = (json.dumps(item, indent=1, sort_keys=True).splitlines() for item in (before, after))
@@ -166,6 +166,14 @@ def _require_same(stored: dict[str, Any], now: dict[str, Any], out: str | Path) 
         f"`{out}` was made by another study or version; name another folder, or go back to that one; the difference: "
         + "; ".join(lines[2:12])
     )
+
+
+def _with_todays_keys(stored: dict[str, Any]) -> dict[str, Any]:
+    """The same with the defaults of keys that its version did not have yet."""
+    try:
+        return {**stored, "base": from_mapping(stored["base"]).to_mapping()}
+    except InputError:  # a key that is gone
+        return stored
 
 
 def _by_todays_names(value: Any) -> Any:

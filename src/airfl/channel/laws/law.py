@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from airfl.catalogue import site_of
-from airfl.channel import geometry, pathloss
+from airfl.channel import geometry
 from airfl.channel.blocks import Place
-from airfl.channel.budget import antennas_of, edge_gain
+from airfl.channel.budget import antennas_of, edge_gain, gain_over
 from airfl.config import Channel, Config
 from airfl.errors import InputError
 from airfl.randomness import stream
@@ -114,15 +114,7 @@ class Placed(Law):
     def amplitude(self) -> np.ndarray:
         """√Λ_i with antennas, losses and shadowing."""
         channel = self.config.channel
-        gain = pathloss.gain(
-            channel.loss_model,
-            self.distances_m,
-            channel.carrier_hz,
-            exponent=channel.path_loss_exponent,
-            reference_m=channel.path_loss_reference_m,
-            base_height_m=channel.base_height_m,
-            device_height_m=channel.device_height_m,
-        )
+        gain = gain_over(channel, channel.loss_model, self.distances_m)
         amplitude: np.ndarray = np.sqrt(gain * antennas_of(channel) * 10.0 ** (np.asarray(self.shadowing_db) / 10.0))
         return amplitude
 
