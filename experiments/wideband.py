@@ -3,8 +3,8 @@
     python -m experiments.wideband --out wideband       # goes on where it was stopped
 
 Settings: `paper` is the paper's (45 of 50 devices, 100 antennas, 50 rounds, ε = 76.3 as the paper counts), `massive`
-the preset `massive-linear` (6,000 devices, 16 antennas, ε = 1). One block, ten of a tapped delay line (100 ns over 20 MHz),
-independent ones, and UMi in cells of 200 m with one block and with ten.
+the preset `massive-linear` (6,000 devices, 16 antennas, ε = 1). One block, ten of a tapped delay line (100 ns over 20
+MHz), independent ones, and UMi in cells of 200 m with one block and with ten.
 
 Writes wideband.csv (one row per setting and cut) and wideband.json (provenance) to the output folder.
 """

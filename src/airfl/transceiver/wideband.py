@@ -55,16 +55,18 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
     combiner = torch.zeros(trials, len(rounds), grid.count, antennas, dtype=torch.complex128)
     norm = torch.zeros(trials, len(rounds), grid.count, dtype=torch.float64)
     loads = torch.zeros(trials, len(rounds), count, dtype=torch.float64)
+    places = [(at, number) for at in range(len(rounds)) for number in range(grid.count)]
     size = max(1, CHUNK // (trials * count * antennas))
-    for at, t in enumerate(rounds):
-        for first in range(0, grid.count, size):
-            numbers = range(first, min(first + size, grid.count))
-            channels = torch.stack([block_channels(radio, t, number, grid, active[:, at]) for number in numbers], dim=1)
-            part = method(channels)
-            part.require_ok()
-            some = slice(first, first + len(numbers))
-            combiner[:, at, some], norm[:, at, some] = part.combiner, part.norm
-            loads[:, at] += received_gains(part.combiner, channels).abs().square().reciprocal().sum(dim=1)
+    for first in range(0, len(places), size):
+        some = places[first : first + size]
+        drawn = [block_channels(radio, rounds[at], number, grid, active[:, at]) for at, number in some]
+        channels = torch.stack(drawn, dim=1)
+        part = method(channels)
+        part.require_ok()
+        at, number = (torch.tensor(column) for column in zip(*some, strict=True))
+        combiner[:, at, number], norm[:, at, number] = part.combiner, part.norm
+        spent = received_gains(part.combiner, channels).abs().square().reciprocal()
+        loads.index_add_(1, at, spent)
     return BlockDesign(combiner, norm, (loads / grid.count).amax(dim=-1).clamp(max=1.0), active)
 
 
