@@ -14,6 +14,7 @@ from airfl.channel import open_link
 from airfl.channel.blocks import Grid, Place, coherence_bandwidth_hz, coherence_time_s, grid_of, place_of
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
+from airfl.report.sentences import headline
 from airfl.rounds import Sending, arrange, book
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
@@ -246,3 +247,17 @@ def test_measured_channels_have_one_block(tiny, tmp_path):
         tiny.replace({"channel.coherence_s": 1e-3, "channel.speed_m_s": 3.0})
     with pytest.raises(InputError, match="greater than 0"):
         tiny.replace({"channel.coherence_hz": 0.0})
+
+
+def test_reports_say_how_a_round_is_cut(wide):
+    result = airfl.run(
+        wide.replace({"scheme.names": ["airfl-dp"], "channel.symbols": "complex"}).replace(
+            {"channel.coherence_s": 15e-6}
+        )
+    )
+    (said,) = [sentence for sentence in headline(result) if "on air" in sentence]
+    assert "325 symbols of two coordinates each, 16.2 µs on air, in 8 blocks (4 of frequency, 2 of time)" in said
+    flat = airfl.run(
+        wide.replace({"scheme.names": ["airfl-dp"], "channel.coherence_s": None, "channel.coherence_hz": None})
+    )
+    assert not any("on air" in sentence for sentence in headline(flat))

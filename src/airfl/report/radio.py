@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from airfl.catalogue import SITES, is_import_path
+from airfl.channel.blocks import grid_of
 from airfl.channel.budget import link_budget
 from airfl.channel.noise import dbm_of_power
 from airfl.config import Channel, Config
@@ -60,6 +61,30 @@ def law_sentences(config: Config) -> list[str]:
             "knows no positions, and distances of ours give the path loss."
         ]
     return []
+
+
+def blocks_sentence(config: Config, dim: int) -> str:
+    """How a round of d coordinates is cut, where it is, and what of it is booked."""
+    grid = grid_of(config, dim)
+    if grid.count == 1 and grid.per_symbol == 1:
+        return ""
+    airtime = grid.symbols / config.channel.bandwidth_hz
+    carries = "two coordinates" if grid.per_symbol == 2 else "one coordinate"
+    text = f"A round is {grid.symbols:,} symbols of {carries} each, {seconds_text(airtime)} on air"
+    if grid.count == 1:
+        return f"{text}."
+    return (
+        f"{text}, in {grid.count:,} blocks ({grid.bands:,} of frequency, {grid.spans:,} of time) with a channel and a "
+        "combiner each. The quietest block is what is booked, and what the test for a perk looks at."
+    )
+
+
+def seconds_text(value: float) -> str:
+    """A time with its unit."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
 
 
 def budget_sentence(config: Config) -> str:

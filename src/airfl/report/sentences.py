@@ -11,7 +11,7 @@ from airfl.catalogue import is_import_path
 from airfl.channel.budget import power_limit_w
 from airfl.config import Config
 from airfl.privacy import SEEING
-from airfl.report.radio import radio_sentences
+from airfl.report.radio import blocks_sentence, radio_sentences
 from airfl.report.trust import trust_sentences, whom_to_trust
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
@@ -47,6 +47,7 @@ def headline(result: Result) -> list[str]:
         sentences += trust_sentences(result, scheme)
     if any(scheme_shown(name).policy.over_air for name in result.schemes):
         sentences += radio_sentences(result.config)
+        sentences.append(blocks_sentence(result.config, result.dim))
     sentences += [silence_sentence(result.config, name, scheme) for name, scheme in result.schemes.items()]
     return [sentence for sentence in sentences if sentence]
 
