@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -24,6 +25,7 @@ from airfl.linkplan.link import channel_of, channel_values, uncovered
 from airfl.linkplan.loudest import loudness
 from airfl.linkplan.show import sentences
 from airfl.privacy import GaussianAccountant, Ledger, gaussian_mu
+from airfl.report.progress import LateSteps
 from airfl.rounds import arrange, book
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
@@ -337,6 +339,23 @@ def test_what_does_not_fit_is_refused_before_it_is_drawn():
     alike = {"devices": 200_000, "antennas": 2, "shadowing_db": 8.0, "shadowing_distance_m": 50.0}
     with pytest.raises(InputError, match=r"drawing these channels needs at least .* for shadowing.*lower --devices"):
         draw_law(CELL.with_values(alike), 1)
+
+
+def test_a_bar_shows_while_the_first_drop_takes_its_time(monkeypatch):
+    """Not only once it is done; and none for what is over at once, or of unknown length."""
+    monkeypatch.setattr(LateSteps, "PATIENCE_S", 0.05)
+    with LateSteps("drops") as late, LateSteps("drops") as unknown:
+        late.stand(0, 2)
+        for _ in range(100):
+            if late._bar is not None:
+                break
+            time.sleep(0.05)
+        assert late._bar is not None
+        assert unknown._bar is None
+    monkeypatch.setattr(LateSteps, "PATIENCE_S", 60.0)
+    with LateSteps("drops") as early:
+        early.stand(1, 2)
+    assert early._bar is None
 
 
 def test_few_drops_say_what_their_error_is_worth():

@@ -29,8 +29,8 @@ FEW = {1: ", as its fadings tell, and other places of the devices differ more"} 
     (2, 3), ", which so few tell roughly"
 )
 
-#: What few rounds in place of 64 did to μ² of the base station, dB at worst; of other laws it was 10 dB.
-OFF_DB = {"rician": 3}
+#: What few rounds in place of 64 did to μ² of the base station, dB at worst; of other laws 13 dB.
+OFF_DB = {"rician": 3}  # over 8 and 16 rounds; the others over 2 to 16
 
 
 def drawn_sentence(answer: Answer) -> str | None:
@@ -45,9 +45,9 @@ def drawn_sentence(answer: Answer) -> str | None:
     if answer.rounds_followed is None:
         return said
     return (
-        f"{said} The base station's ε follows devices over {counted(answer.rounds_followed, 'round')} only, in which "
-        "single ones are luckier than in a run: μ² of single drops was off by up to "
-        f"{OFF_DB.get(answer.quantities.fading, 10)} dB where that was checked, mostly too high."
+        f"{said} The base station's ε follows devices over {counted(answer.rounds_followed, 'round')} only, "
+        "fewer than luck takes to average out: μ² of single drops was off by up to "
+        f"{OFF_DB.get(answer.quantities.fading, 13)} dB where that was checked."
     )
 
 
