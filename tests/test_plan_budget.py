@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import airfl
-from airfl.analysis.drawn_law import draw_law, usual_drops
-from airfl.channel.budget import link_budget
+from airfl import linkplan
+from airfl.analysis.drawn_law import draw_law, usual_drops, usual_fadings
+from airfl.channel.budget import edge_gain, link_budget
 from airfl.errors import InputError
-from airfl.linkplan import Quantities, answer, law_of, plan, pose, scenario_names, solve
+from airfl.linkplan import Quantities, answer, pose, scenario_names, solve
 from airfl.linkplan.answer import squared_mu
 from airfl.linkplan.feasibility import minimum_output_dbm
 from airfl.linkplan.law import Drawn, combining
@@ -22,10 +25,12 @@ from airfl.linkplan.link import channel_of, channel_values, uncovered
 from airfl.linkplan.loudest import loudness
 from airfl.linkplan.show import sentences
 from airfl.privacy import GaussianAccountant, Ledger, gaussian_mu
+from airfl.report.progress import LateSteps
 from airfl.rounds import arrange, book
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
 
+plan, law_of = partial(linkplan.plan, draw=draw_law), partial(linkplan.law_of, draw=draw_law)
 #: The link of a small cell as its engineer would write it down.
 N78 = {
     "devices": 50, "active": 45, "antennas": 64, "power_dbm": 23.0, "noise_figure_db": 7.0, "antenna_gain_dbi": 8.0,
@@ -102,8 +107,8 @@ def test_a_small_cell_by_hand(change, received_dbm, noise_dbm):
 @pytest.mark.parametrize(
     ("name", "snr_db"),
     [
-        # 14 + 2.15 + 6 − 1 = 21.15 dBm; 31.22 dB at 1 m + 30 · 4 = 151.22; σ² = −174 + 50.97 + 6 = −117.03 dBm
-        ("lora-wide-area", 21.15 - 151.22 + 117.03),
+        # 14 + 2.15 + 6 − 1 = 21.15 dBm; measured 128.95 + 23.2 · 1 dB at 10 km; σ² = −174 + 50.97 + 6 = −117.03 dBm
+        ("lora-wide-area", 21.15 - 152.15 + 117.03),
         # 8 + 5 − 6 = 7 dBm; 20 log₁₀(4π · 10⁶ · 2e9/c) = 158.47 dB; −174 + 73.01 + 3 = −97.99 dBm
         ("satellite-iot", 7.0 - 158.47 + 97.99),
     ],
@@ -219,12 +224,16 @@ def test_what_is_drawn_follows_from_the_link_alone():
     assert law.drops == usual_drops(q)
     changed = q.with_values({"power_dbm": -10.0, "epsilon": 1.0, "noise_figure_db": 3.0, "distance_m": 123.0})
     assert law_of(changed) == law
+    with pytest.raises(InputError, match=r"do not go with an exponent of 3\.5 on a disk, and channels are drawn by"):
+        linkplan.law_of(q)
+    with pytest.raises(InputError, match="do not go with --drops"):
+        linkplan.law_of(CELL, 2)
     assert law_of(q, 3).drops == 3
     for unknown in ("power_w", "snr_db", "bandwidth_hz", "rounds", "distance_m", "epsilon", "delta", "parameters"):
-        near = solve(q, "power_w")
+        near = solve(q, "power_w", law)
         given = {k: v for k, v in vars(near).items() if v is not None and k not in (unknown, "participation")}
         if unknown == "snr_db":
-            given.pop("distance_m")
+            del given["distance_m"], given["antenna_gain_dbi"]
         found = plan(None, given, {"power_w": "power"}.get(unknown, unknown.split("_")[0]))
         assert found.drops == law.drops
         assert found.margin_db == pytest.approx(0.0, abs=0.1 if unknown in ("rounds", "parameters") else 1e-6)
@@ -256,6 +265,131 @@ def test_one_drop_is_enough_for_an_answer():
     law = draw_law(CELL.with_values({"shadowing_db": 3.0}), 1)
     assert law.drops == 1
     assert law.standard_error > 0.0
+
+
+def test_a_solved_number_of_rounds_is_answered_as_if_it_had_been_asked_for():
+    """One round has a luckier loudest device than the 64 over which others are followed."""
+    link = {"devices": 20, "antennas": 8, "snr_db": -25.0, "parameters": 100, "epsilon": 8.0, "fading": "rician"}
+    found = plan(None, link, "rounds", drops=3)
+    assert found.quantities.rounds == 1
+    assert found.epsilon == plan(None, link | {"rounds": 1}, drops=3).epsilon
+
+
+@pytest.mark.parametrize(
+    ("law", "drops", "near_db"), [("rician", 8, 0.8), ("3gpp-umi", 3, 0.0), ("3gpp-inf", 3, 0.0), ("cdl", 2, 0.0)]
+)
+def test_whoever_is_unlucky_with_rays_that_stay_is_so_in_every_round(law, drops, near_db):
+    """Against 64 rounds of the same drops, followed one by one; Sionna's laws are drawn for as many."""
+    if law != "rician":
+        pytest.importorskip("sionna.phy")
+    link = {"devices": 25, "antennas": 8, "fading": law, "distance_m": 100.0, "carrier_hz": 3.5e9, "epsilon": 1.0}
+    q = pose(None, link | {"power_w": 1e-9, "bandwidth_hz": 1e6, "parameters": 9, "rounds": 64})[0]
+    found, logs = draw_law(q, drops), []
+    config = config_of(q, drops).replace({"system.seed": 0})
+    for trial in range(drops):
+        radio = open_radio(config, [trial])
+        design, active, _ = radio.rounds(config, range(64))
+        assert (active[0] == np.arange(25)).all()
+        heard = radio.link.channels(range(64))[0]
+        gains = np.abs(np.einsum("tm,tkm->tk", design.combiner.numpy()[0].conj(), heard))
+        energy = (np.sum(np.abs(heard) ** 2, axis=-1) / gains**2).mean(axis=0).max()
+        logs.append(10.0 * math.log10(energy / edge_gain(config.channel)))
+    assert 10.0 * math.log10(found.loudest_run) == pytest.approx(np.mean(logs), abs=near_db + 0.01)
+    assert found.followed == (16 if law == "rician" else 64)
+    told = answer(q, law=found)
+    assert told.rounds_followed == (16 if law == "rician" else None)
+    assert ("over 16 rounds only" in " ".join(sentences(told))) == (law == "rician")
+
+
+@pytest.mark.parametrize(
+    ("change", "most"),
+    [
+        ({"devices": 50, "antennas": 16}, 48),
+        ({"devices": 2000, "antennas": 8}, 12),
+        ({"devices": 10_000, "antennas": 8}, 4),
+        ({"devices": 50_000, "antennas": 8}, 2),
+        ({"devices": 100, "antennas": 64, "fading": "3gpp-umi"}, 4),
+        ({"devices": 5000, "antennas": 8, "fading": "3gpp-umi"}, 2),
+        ({"devices": 100, "antennas": 64, "fading": "rician"}, 4),
+    ],
+)
+def test_large_links_are_drawn_a_few_times(change, most):
+    """What is drawn unasked is bounded in coefficients of all rounds, and in devices where those take the time."""
+    q = CELL.with_values({"shadowing_db": 0.0 if "fading" in change else 8.0, **change})
+    assert usual_drops(q) == most
+    total = usual_drops(q) * usual_fadings(q, most) * q.devices * q.antennas
+    assert total <= 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"devices": 100_000, "shadowing_db": 8.0}, r"take minutes to draw.*\(500,000 channels\); --drops 2 draws"),
+        ({"devices": 20_000, "fading": "3gpp-umi"}, r"take minutes to draw.*\(5,000 devices\); --drops 2 draws"),
+        ({"devices": 6000, "shadowing_db": 8.0, "shadowing_distance_m": 50.0}, r"\(5,000 devices\)"),
+    ],
+)
+def test_what_takes_minutes_is_drawn_for_those_who_ask(change, words):
+    with pytest.raises(InputError, match=words):
+        draw_law(CELL.with_values(change))
+
+
+def test_what_does_not_fit_is_refused_before_it_is_drawn():
+    """Shadowing that is alike nearby takes a matrix of all devices, whoever asks for drops."""
+    alike = {"devices": 200_000, "antennas": 2, "shadowing_db": 8.0, "shadowing_distance_m": 50.0}
+    with pytest.raises(InputError, match=r"drawing these channels needs at least .* for shadowing.*lower --devices"):
+        draw_law(CELL.with_values(alike), 1)
+
+
+def test_a_bar_shows_while_the_first_drop_takes_its_time(monkeypatch):
+    """Not only once it is done; and none for what is over at once, or of unknown length."""
+    monkeypatch.setattr(LateSteps, "PATIENCE_S", 0.05)
+    with LateSteps("drops") as late, LateSteps("drops") as unknown:
+        late.stand(0, 2)
+        for _ in range(100):
+            if late._bar is not None:
+                break
+            time.sleep(0.05)
+        assert late._bar is not None
+        assert unknown._bar is None
+    monkeypatch.setattr(LateSteps, "PATIENCE_S", 60.0)
+    with LateSteps("drops") as early:
+        early.stand(1, 2)
+    assert early._bar is None
+
+
+def test_few_drops_say_what_their_error_is_worth():
+    q = CELL.with_values({"shadowing_db": 6.0})
+    for drops, words in ((1, "other places of the devices differ more"), (2, "which so few tell roughly")):
+        said = " ".join(sentences(answer(q, law=law_of(q, drops))))
+        assert words in said
+    assert "roughly" not in " ".join(sentences(answer(q, law=law_of(q, 4))))
+
+
+def test_shadowing_that_is_alike_nearby_depends_on_how_far_devices_are():
+    """A distance that was solved for with places at another one would miss its own target."""
+    alike = N78 | {"devices": 9, "active": 9, "antennas": 2, "shadowing_db": 8.0, "shadowing_distance_m": 50.0}
+    for unknown in (None, "distance"):
+        with pytest.raises(InputError, match="give --distance, which cannot be solved for"):
+            plan(None, {**alike, "distance_m": None}, unknown)
+    with pytest.raises(InputError, match="cannot solve for --distance with `shadowing_distance_m`"):
+        solve(pose(None, alike)[0], "distance_m", law_of(pose(None, alike)[0], 1))
+    with pytest.raises(InputError, match="give --distance"):
+        plan(None, {**alike, "antenna_gain_dbi": 0.0, "distance_m": None, "snr_db": 3.0})
+    assert plan(None, alike, drops=1).feasibility["instead"]["distance_m"] is None
+
+
+@pytest.mark.parametrize("name", ["antenna_gain_dbi", "device_gain_dbi", "loss_db"])
+def test_a_stated_snr_has_all_gains_in_it(name):
+    link = {"devices": 50, "antennas": 4, "snr_db": 5.0, "parameters": 100, "rounds": 3, "epsilon": 8.0}
+    assert pose(None, link | {name: 0.0})[0].snr_db == 5.0
+    with pytest.raises(InputError, match=r"--snr is what arrives, with --[a-z-]+ in it already; leave out --"):
+        pose(None, link | {name: 10.0})
+    with pytest.raises(InputError, match="in it already"):
+        pose(None, {**link, "snr_db": None, name: 10.0}, "snr")
+    scenario = pose("lora-wide-area", {"snr_db": 5.0})[0]
+    assert getattr(scenario, name) == 0.0
+    assert getattr(pose("lora-wide-area", {})[0], name) != 0.0
 
 
 def test_distance_follows_the_exponent():
@@ -336,11 +470,11 @@ def test_minimum_output_power_is_that_of_the_standard(megahertz, dbm):
 def test_farther_through_a_path_loss_of_3gpp():
     """Where the place goes on: as many decibels more. Where it ends there is no answer."""
     q, _ = pose(None, N78 | {"path_loss": "3gpp-uma-nlos", "distance_m": 100.0, "layout": "ring"})
-    found = answer(q.with_values({"epsilon": 1e5}))
+    found = answer(q.with_values({"epsilon": 1e5}), law=law_of(q))
     far = found.feasibility["instead"]["distance_m"]
     assert far is not None
     assert q.with_values({"distance_m": far}).snr == pytest.approx(q.snr * 10 ** (-found.backoff_db / 10.0), rel=1e-6)
-    assert answer(q).feasibility["instead"]["distance_m"] is None
+    assert answer(q, law=law_of(q)).feasibility["instead"]["distance_m"] is None
 
 
 # --- options, scenarios, JSON

@@ -17,10 +17,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airfl import linkplan
+from airfl.analysis.drawn_law import draw_law
 from airfl.channel.geometry import path_gain
 from airfl.channel.noise import noise_power_w, thermal_power_w
 from airfl.errors import InputError
-from airfl.linkplan import Quantities, accuracy, answer, free_epsilon, noise_of, plan, pose, scenario_names, solve
+from airfl.linkplan import (
+    Quantities,
+    accuracy,
+    answer,
+    free_epsilon,
+    law_of,
+    noise_of,
+    plan,
+    pose,
+    scenario_names,
+    solve,
+)
 from airfl.linkplan.answer import squared_mu
 from airfl.linkplan.law import combining
 from airfl.linkplan.loudest import loudness
@@ -350,11 +362,12 @@ def test_scenarios_load_and_have_answers():
     for name in scenario_names():
         quantities, unknown = pose(name, {})
         assert unknown is None
-        found = answer(quantities)
+        law = law_of(quantities, draw=draw_law)
+        found = answer(quantities, law=law)
         assert all(value > 0 for value in found.epsilon.values())
         assert found.energy_j > 0
         assert linkplan.scenario_text(name).startswith("#")
-        free = solve(*pose(name, {}, "epsilon"))  # what the whole power gives, however much that is
+        free = solve(*pose(name, {}, "epsilon"), law)  # what the whole power gives, however much that is
         assert free.epsilon == pytest.approx(found.epsilon["models"], rel=1e-6)
         assert (found.epsilon_range is None) == (quantities.layout == "ring")
     assert answer(pose("satellite-iot", {})[0]).is_perk

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from airfl.version import __version__
 
 if TYPE_CHECKING:
+    from airfl.analysis.call import plan
     from airfl.analysis.convergence import ConvergenceBound
     from airfl.config import Config, json_schema, preset, preset_names, read
     from airfl.devices import Dataset
     from airfl.errors import DivergedError, InputError
-    from airfl.linkplan.call import plan
     from airfl.privacy import BudgetError, Ledger, RoundEvent, Sampling, gaussian_delta, gaussian_epsilon, gaussian_mu
     from airfl.runs import Progress, Result, SchemeResult, load, save
     from airfl.runs.call import run
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 #: Where each public name lives. They are imported when first used, so that `airfl --help` need not load torch.
 _HOME = {
     "airfl.config": ("Config", "json_schema", "preset", "preset_names", "read"),
+    "airfl.analysis.call": ("plan",),
     "airfl.analysis.convergence": ("ConvergenceBound",),
     "airfl.devices": ("Dataset",),
     "airfl.errors": ("DivergedError", "InputError"),
@@ -39,7 +40,6 @@ _HOME = {
         "gaussian_epsilon",
         "gaussian_mu",
     ),
-    "airfl.linkplan.call": ("plan",),
     "airfl.runs": ("Progress", "Result", "SchemeResult", "load", "save"),
     "airfl.runs.call": ("run",),
     "airfl.sweeps.call": ("sweep",),

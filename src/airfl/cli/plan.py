@@ -87,6 +87,7 @@ def plan(
 ) -> None:
     """Is DP a perk on this link? Free ε, margin, noise against update, energy, time; or solve for one unknown."""
     from airfl import linkplan
+    from airfl.analysis.call import draw_when_needed
     from airfl.errors import InputError
     from airfl.linkplan import accuracy
     from airfl.linkplan.show import print_plan
@@ -134,12 +135,12 @@ def plan(
     if observer not in (None, "base-station"):
         raise InputError(f"--observer must be base-station, whom devices can hide from; got `{observer}`")
     if as_json:
-        answer = linkplan.plan(scenario, given, solve_for, tolerate, drops)
+        answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, draw=draw_when_needed)
     else:
         from airfl.report.progress import LateSteps
 
         with LateSteps("drops") as bar:
-            answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, bar.stand)
+            answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, bar.stand, draw_when_needed)
     hidden = None
     if observer is not None:
         from airfl import analysis

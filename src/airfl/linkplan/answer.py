@@ -21,7 +21,7 @@ from typing import Any
 from airfl.channel.noise import dbm_of_power, noise_power_w, thermal_power_w
 from airfl.errors import InputError
 from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
-from airfl.linkplan.combiners import law_of
+from airfl.linkplan.combiners import FOLLOWED, law_of
 from airfl.linkplan.feasibility import feasibility_of
 from airfl.linkplan.law import Combining, Drawn
 from airfl.linkplan.link import density_of
@@ -50,6 +50,8 @@ class Answer:
         table_error: relative standard error of the mean over combiners that all this rests on.
         octaves_beyond: how many doublings of K beyond the measured combiners that mean was extrapolated; 0: it was not.
         drops: how many were drawn for the mean over combiners; None: it is from the tables.
+        rounds_followed: over how many drawn rounds the base station follows devices where those are fewer than they
+            should be; None: they are not.
         snr_db, threshold_db: P·Λ_edge/σ² now and at the threshold.
         power_w, power_dbm: P.
         noise_var: v after the back-off, per real coordinate of the sum; interference comes on top.
@@ -76,6 +78,7 @@ class Answer:
     table_error: float | None
     octaves_beyond: float | None
     drops: int | None = None
+    rounds_followed: int | None = None
     snr_db: float | None
     threshold_db: float | None
     power_w: float | None = None
@@ -169,7 +172,7 @@ def answer(
         solved_for: which of them was solved for.
         tolerated: the noise-to-update ratio that is acceptable; default: where the prediction costs one point.
         model: of the cost in accuracy; default: what is shipped for this number of parameters.
-        law: the mean over combiners; default: the tables', or a few drops where they do not cover the link.
+        law: the mean over combiners; default: the tables'.
     """
     if tolerated is not None and not 0.0 < tolerated < math.inf:
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
@@ -199,6 +202,7 @@ def answer(
         table_error=None if law is None else law.standard_error,
         octaves_beyond=None if law is None else law.octaves_beyond,
         drops=law.drops if isinstance(law, Drawn) else None,
+        rounds_followed=_few_rounds(q, law),
         snr_db=snr_db,
         threshold_db=None if snr_db is None else snr_db + margin_db,
         power_w=power,
@@ -212,6 +216,12 @@ def answer(
         is_default_ratio=tolerated is None,
         **ratios,
     )
+
+
+def _few_rounds(q: Quantities, law: Combining | None) -> int | None:
+    """Over how many rounds devices were followed, if that is fewer than luck takes to average out."""
+    followed = law.followed if isinstance(law, Drawn) else None
+    return None if followed is None or followed >= min(q.rounds or 1, FOLLOWED) else followed
 
 
 def _epsilon_at(q: Quantities, mu2: float) -> float | None:

@@ -15,6 +15,8 @@ from airfl.places import scenario_names
 LINK = ("power_w", "distance_m", "bandwidth_hz")
 #: What laws of 3GPP bring along.
 OF_SITES = ("path_loss", "path_loss_exponent", "shadowing_db", "antenna_gain_dbi")
+#: What a stated SNR has in it already.
+IN_SNR = ("antenna_gain_dbi", "device_gain_dbi", "loss_db")
 
 
 def _flag(name: str) -> str:
@@ -55,6 +57,7 @@ def pose(scenario: str | None, given: Mapping[str, Any], solve_for: str | None =
         more = f" besides {_flag(wanted)}, which is solved for" if wanted else ""
         known = ", ".join(scenario_names())
         raise InputError(f"{words} missing{more}; one quantity can be left out, or give a scenario ({known})")
+    _refuse_beside_snr(quantities, wanted)
     c_unknown = quantities.clip_norm is None and quantities.clip_factor is None
     if quantities.update_norm is not None and c_unknown and wanted != "clip_norm":
         raise InputError("--update-norm needs --clip to compare the noise with; give both or none")
@@ -89,6 +92,9 @@ def _give_way(values: dict[str, Any], options: Mapping[str, Any], wanted: str | 
     asked = {*options, *([wanted] if wanted else [])}
     if wanted in LINK and "snr_db" not in options:
         values.pop("snr_db", None)
+    if "snr_db" in asked:
+        for name in IN_SNR:
+            values.pop(name, None)
     if "clip_norm" in asked:
         values.pop("clip_factor", None)
     for one, other in SAME:
@@ -123,6 +129,23 @@ def _refuse_what_does_not_matter(quantities: Quantities, wanted: str | None) -> 
     if quantities.noise_var is not None and wanted in ("devices", "antennas", "parameters", *LINK):
         raise InputError(
             f"cannot solve for {_flag(wanted)}: with --noise-var ε does not depend on it; leave out --noise-var"
+        )
+
+
+def _refuse_beside_snr(quantities: Quantities, wanted: str | None) -> None:
+    """Gains that would be ignored, and places whose distances nobody knows."""
+    if quantities.noise_var is None and (quantities.snr_db is not None or wanted == "snr_db"):
+        for name in IN_SNR:
+            if getattr(quantities, name):
+                raise InputError(
+                    f"--snr is what arrives, with {_flag(name)} in it already; leave out {_flag(name)}, or give power "
+                    "and distance in place of --snr"
+                )
+    is_correlated = quantities.shadowing_db > 0.0 and quantities.shadowing_distance_m > 0.0
+    if is_correlated and quantities.distance_m is None and quantities.noise_var is None:
+        raise InputError(
+            "`shadowing_distance_m` says what is alike at so many metres, so channels depend on how far devices are: "
+            "give --distance, which cannot be solved for then; try some distances"
         )
 
 

@@ -1,13 +1,12 @@
 """Which mean over combiners an answer rests on: the tables', or one that is drawn for this very link.
 
 Tables answer at once; they know uncorrelated Rayleigh fading in free space, or with all devices equally far away. For
-anything else channels are drawn with the code that runs use. That needs all of it, PyTorch included, so it is named by
-its path and loaded when needed, as parts from outside are.
+anything else channels are drawn with the code that runs use, which a plan cannot import: it is handed in
+(``analysis.drawn_law.draw_law``).
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -19,9 +18,10 @@ from airfl.linkplan.law import Combining, Drawn, combining
 from airfl.linkplan.link import NOMINAL_HZ, NOMINAL_M, slope_of, uncovered
 from airfl.linkplan.quantities import Quantities
 
-DRAWING = "airfl.analysis.drawn_law"
 #: Hears of every drop that is done, and of how many there will be.
 Advance = Callable[[int, int], None]
+#: Draws a link: its quantities, how many drops (None: as many as it likes), and who hears of them.
+Draw = Callable[[Quantities, int | None, Advance | None], Drawn]
 #: Most drops that may be asked for.
 MOST_DROPS = 100_000
 #: Rounds over which the base station follows devices at most; beyond, luck has averaged out.
@@ -45,11 +45,14 @@ def _bare(q: Quantities) -> Quantities:
     return replace(q, **idle)
 
 
-def law_of(q: Quantities, drops: int | None = None, advance: Advance | None = None) -> Combining | None:
+def law_of(
+    q: Quantities, drops: int | None = None, advance: Advance | None = None, draw: Draw | None = None
+) -> Combining | None:
     """The mean over combiners of a link; None where a noise variance stands for it.
 
     Args:
         drops: so many are drawn, for links that tables cover too; default: tables, and a few drops beyond them.
+        draw: who draws; default: nobody, and what the tables do not cover is refused.
     """
     if drops is not None and not 1 <= drops <= MOST_DROPS:
         raise InputError(f"--drops must be a whole number from 1 to {MOST_DROPS:,}; got {drops:,}")
@@ -57,12 +60,17 @@ def law_of(q: Quantities, drops: int | None = None, advance: Advance | None = No
         if drops is not None:
             raise InputError("--drops draws channels, and --noise-var stands for them; leave out one of the two")
         return None
-    if drops is None and uncovered(q) is None:
+    why = uncovered(q)
+    if drops is None and why is None:
         return combining(q.layout, q.active, q.antennas or 0)
-    return _drawn(_bare(q), drops, advance)
+    if draw is None:
+        raise InputError(
+            f"the tables of combiners do not go with {why or '--drops'}, and channels are drawn by `airfl plan` and "
+            "`airfl.plan`; use one of them, or hand in `airfl.analysis.drawn_law.draw_law` as `draw`"
+        )
+    return _drawn(_bare(q), drops, advance, draw)
 
 
 @lru_cache(maxsize=32)
-def _drawn(q: Quantities, drops: int | None, advance: Advance | None) -> Drawn:
-    found: Drawn = importlib.import_module(DRAWING).draw_law(q, drops, advance)
-    return found
+def _drawn(q: Quantities, drops: int | None, advance: Advance | None, draw: Draw) -> Drawn:
+    return draw(q, drops, advance)

@@ -64,12 +64,14 @@ class Drawn(Combining):
 
     Attributes:
         drops: how many.
+        followed: over how many rounds of their own devices were followed; None: over as many as the base station is.
         loudness: what the loudest device is heard with over a run, over what the sum is.
         stretch, stretch2: E[x/ρ]/E[1/ρ] and E[x²/ρ]/E[1/ρ] with x = max_i √Λ_i ‖w‖/|wᴴh_i|, by which a wrong estimate
             of a channel stretches a contribution.
     """
 
     drops: int
+    followed: int | None = None
     loudness: float
     stretch: float
     stretch2: float

@@ -107,11 +107,14 @@ def uncovered(q: Quantities) -> str | None:
 
 
 def farther(q: Quantities, distance_m: float, share: float) -> float | None:
-    """The distance at which so much of the power is lost on top; None: the path loss is not for such distances.
+    """The distance at which so much of the power is lost on top; None: the path loss is not for such distances,
+    or shadowing has a distance of its own.
 
     Args:
         share: of the power that is left at the distance that is known.
     """
+    if q.shadowing_db > 0.0 and q.shadowing_distance_m > 0.0:  # what is alike at so many metres is no power law
+        return None
     slope = slope_of(q)
     if slope is not None:
         return None if slope == 0.0 else distance_m * share ** (-1.0 / slope)

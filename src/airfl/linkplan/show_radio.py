@@ -24,6 +24,15 @@ def radio_sentences(answer: Answer) -> list[str]:
     return said
 
 
+#: What an error that so many drops tell is worth.
+FEW = {1: ", as its fadings tell, and other places of the devices differ more"} | dict.fromkeys(
+    (2, 3), ", which so few tell roughly"
+)
+
+#: What few rounds in place of 64 did to μ² of the base station, dB at worst; of other laws 13 dB.
+OFF_DB = {"rician": 3}  # over 8 and 16 rounds; the others over 2 to 16
+
+
 def drawn_sentence(answer: Answer) -> str | None:
     """What was drawn, and why; None: nothing was."""
     if answer.drops is None:
@@ -31,7 +40,15 @@ def drawn_sentence(answer: Answer) -> str | None:
     why = uncovered(answer.quantities)
     because = "" if why is None else f"The tables of combiners do not cover {why}, so channels were drawn: "
     error = f"μ² has a standard error of {100 * (answer.table_error or 0.0):.1f} %"
-    return f"{because}{'f' if because else 'F'}rom {counted(answer.drops, 'drop')} {error}; --drops draws more."
+    told = FEW.get(answer.drops, "")
+    said = f"{because}{'f' if because else 'F'}rom {counted(answer.drops, 'drop')} {error}{told}; --drops draws more."
+    if answer.rounds_followed is None:
+        return said
+    return (
+        f"{said} The base station's ε follows devices over {counted(answer.rounds_followed, 'round')} only, "
+        "fewer than luck takes to average out: μ² of single drops was off by up to "
+        f"{OFF_DB.get(answer.quantities.fading, 13)} dB where that was checked."
+    )
 
 
 #: Distances, metres, and carriers, Hz, at which a link on the ground may be in one of 3GPP's cities.

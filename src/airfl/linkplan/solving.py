@@ -93,6 +93,11 @@ def refuse_drawn(unknown: str, why: str) -> None:
 def _slope(q: Quantities) -> float:
     """The exponent of the path loss; without one, or with one of zero, no distance can be solved for."""
     slope = slope_of(q)
+    if q.shadowing_db > 0.0 and q.shadowing_distance_m > 0.0:
+        raise InputError(
+            "cannot solve for --distance with `shadowing_distance_m`: channels depend on how far devices are; try some "
+            "distances"
+        )
     if slope is None:
         name = q.fading if q.path_loss is None else q.path_loss
         raise InputError(

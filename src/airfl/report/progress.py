@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -148,26 +148,44 @@ class LateSteps:
     PATIENCE_S = 2.0
 
     def __init__(self, name: str) -> None:
-        self._name, self._since = name, time.monotonic()
+        self._name, self._done, self._total = name, 0, 0
         self._bar: Progress | None = None
+        self._lock, self._clock = threading.Lock(), threading.Timer(self.PATIENCE_S, self._show)
+        self._clock.daemon = True
+        self._is_late = False
 
     def __enter__(self) -> Self:
+        self._clock.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._clock.cancel()
+        with self._lock:
+            self._is_late, self._total = False, 0
+            if self._bar is not None:
+                self._bar.stop()
 
     def stand(self, done: int, total: int) -> None:
         """So many of all steps are done."""
-        if self._bar is None and time.monotonic() - self._since > self.PATIENCE_S:
+        with self._lock:
+            self._done, self._total = done, total
+            self._draw()
+
+    def _show(self) -> None:
+        """The seconds are over; a step may take longer than they did."""
+        with self._lock:
+            self._is_late = True
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._bar is None and self._is_late and self._total:
             self._bar = _bar()
-            self._bar.add_task(self._name, total=total)
+            self._bar.add_task(self._name, total=self._total)
             self._bar.start()
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+        if self._bar is not None and self._total:
+            self._bar.update(self._bar.task_ids[0], completed=self._done, total=self._total)
 
 
 class SweepProgress(_Shown):

@@ -1,4 +1,4 @@
-"""A plan in one call, from Python."""
+"""A plan in one call, from Python: with channels drawn where the tables of combiners do not cover the link."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from airfl.catalogue import nearest
 from airfl.errors import InputError
 from airfl.linkplan import Answer
 from airfl.linkplan import plan as answer_to
+from airfl.linkplan.combiners import Advance
+from airfl.linkplan.law import Drawn
 from airfl.linkplan.quantities import FLAGS, WORDS, Quantities, word_of
 
 
@@ -37,9 +39,17 @@ def plan(
             hint = nearest(name, known) or f"; known: {', '.join(known)}"
             raise InputError(f"a plan has no quantity `{name}`{hint}")
     try:
-        return answer_to(scenario, quantities, None if solve_for is None else word_of(solve_for), tolerated, drops)
+        wanted = None if solve_for is None else word_of(solve_for)
+        return answer_to(scenario, quantities, wanted, tolerated, drops, draw=draw_when_needed)
     except InputError as error:  # which speaks of options
         raise InputError(re.sub(r"--([a-z]+(-[a-z]+)*)", lambda found: _name(found[1]), str(error))) from None
+
+
+def draw_when_needed(q: Quantities, drops: int | None = None, advance: Advance | None = None) -> Drawn:
+    """``draw_law``, which takes PyTorch and seconds to load; a plan from tables does without."""
+    from airfl.analysis.drawn_law import draw_law
+
+    return draw_law(q, drops, advance)
 
 
 def _name(word: str) -> str:
