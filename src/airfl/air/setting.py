@@ -94,6 +94,16 @@ class Setting:
         """Places where somebody sends, [trials, K], bool."""
         return torch.from_numpy(self.active >= 0)
 
+    def undisturbed(self) -> Setting:
+        """The same without interference: for whoever knows it, or hears the devices where it is not.
+
+        v − ‖w‖²I/2, and not less than ‖w‖²σ²/2: beside an interference that is loud enough, v forgets the noise.
+        """
+        squared = self.combiner.abs().square().sum(dim=1)
+        left = self.noise_var - squared * (self.interference_power / 2.0)
+        least = squared * (self.noise_power / 2.0)
+        return replace(self, noise_var=torch.maximum(left, least), interference_power=0.0)
+
     def silenced(self) -> Setting:
         """The same without any noise."""
         nothing = torch.zeros_like(self.noise_var)
