@@ -14,6 +14,9 @@ from airfl.transceiver import Cover
 #: Nobody shares a mask.
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
+#: Noise over all of v, below which too few digits of it are left in v: ulps of float64 are 2e-16.
+FORGOTTEN = 1e-12
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -93,6 +96,17 @@ class Setting:
     def heard(self) -> torch.Tensor:
         """Places where somebody sends, [trials, K], bool."""
         return torch.from_numpy(self.active >= 0)
+
+    def undisturbed(self) -> Setting:
+        """The same without interference: for whoever knows it, or hears the devices where it is not.
+
+        v − ‖w‖²I/2; beside an interference so loud that v forgets the noise, not less than ‖w‖²σ²/2.
+        """
+        squared = self.combiner.abs().square().sum(dim=1)
+        left = (self.noise_var - squared * (self.interference_power / 2.0)).clamp(min=0.0)
+        least = squared * (self.noise_power / 2.0)
+        forgotten = least < FORGOTTEN * self.noise_var
+        return replace(self, noise_var=torch.where(forgotten, left.maximum(least), left), interference_power=0.0)
 
     def silenced(self) -> Setting:
         """The same without any noise."""
