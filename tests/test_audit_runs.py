@@ -188,8 +188,9 @@ def boastful(simulation):
         (boastful, "what is booked"),
     ],
 )
-def test_checks_that_need_no_chance(tiny, plant, name):
-    config = config_of(tiny, "all", "airfl-dp", "zero-out")
+@pytest.mark.parametrize("more", [{}, {"channel.interference_dbm": -95.0}])
+def test_checks_that_need_no_chance(tiny, plant, name, more):
+    config = config_of(tiny, "all", "airfl-dp", "zero-out").replace(more)
     audit = analysis.audit_run(config, "airfl-dp", 30, opener=lambda *rest: plant(worlds.repeated(*rest)))
     assert name in [check.name for check in audit.failed]
 

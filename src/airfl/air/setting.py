@@ -15,6 +15,9 @@ from airfl.transceiver import Cover
 #: Nobody shares a mask.
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
+#: Noise over all of v, below which too few digits of it are left in v: ulps of float64 are 2e-16.
+FORGOTTEN = 1e-12
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -42,6 +45,10 @@ class Blocks:
             spent=self.spent.repeat_interleave(copies, dim=0),
             scene=lambda block: self.scene(block).repeated(copies),
         )
+
+    def undisturbed(self, share: float) -> Blocks:
+        """The same without interference, which leaves so much of the noise."""
+        return replace(self, noise_var=self.noise_var * share, scene=lambda block: self.scene(block).undisturbed())
 
     def silenced(self) -> Blocks:
         """The same without any noise."""
@@ -134,6 +141,27 @@ class Setting:
     def heard(self) -> torch.Tensor:
         """Places where somebody sends, [trials, K], bool."""
         return torch.from_numpy(self.active >= 0)
+
+    def undisturbed(self) -> Setting:
+        """The same without interference: for whoever knows it, or hears the devices where it is not.
+
+        v − ‖w‖²I/2; beside an interference so loud that v forgets the noise, not less than ‖w‖²σ²/2.
+        """
+        if self.blocks is not None:
+            share = self.noise_power / (self.noise_power + self.interference_power)
+            blocks = self.blocks.undisturbed(share)
+            return replace(self, noise_var=self.noise_var * share, interference_power=0.0, blocks=blocks)
+        squared = self.combiner.abs().square().sum(dim=1)
+        left = (self.noise_var - squared * (self.interference_power / 2.0)).clamp(min=0.0)
+        least = squared * (self.noise_power / 2.0)
+        forgotten = least < FORGOTTEN * self.noise_var
+        return replace(self, noise_var=torch.where(forgotten, left.maximum(least), left), interference_power=0.0)
+
+    def planned_var(self, dim: int) -> torch.Tensor:
+        """Of all noise on each coordinate, [trials, d or 1]."""
+        if self.blocks is None:
+            return self.noise_var.unsqueeze(1)
+        return self.blocks.noise_var[:, self.blocks.grid.block_of(dim)]
 
     def silenced(self) -> Setting:
         """The same without any noise."""

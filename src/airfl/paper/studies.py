@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airfl.channel.budget import power_limit_w
+from airfl.channel.budget import interference_of, noise_of, power_limit_w
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.places import experiments_folder
@@ -177,12 +177,14 @@ def _booked(plan: Plan, folder: Folder) -> dict[Cell, list[float]]:
 def _from_noise(config: Config, dim: int, noise_var: np.ndarray) -> np.ndarray:
     """The same of the worst trial for a folder without ledgers; right for unit gains, as these schemes have.
 
-    μ² = Σ_t S²/v_t with S = 2c for replaced devices, c for added or removed ones.
+    μ² = Σ_t S²/v_t with S = 2c for replaced devices, c for added or removed ones, and v_t without interference.
     """
     if not (noise_var > 0).all():
         return np.full(noise_var.shape[1], math.inf)
     sensitivity = config.learning.clip_norm_for(dim) * reach(config.neighbours)
-    mu: np.ndarray = np.sqrt(np.cumsum(sensitivity**2 / noise_var, axis=1)).max(axis=0)
+    noise = noise_of(config.channel)
+    share = noise / (noise + interference_of(config.channel))
+    mu: np.ndarray = np.sqrt(np.cumsum(sensitivity**2 / (share * noise_var), axis=1)).max(axis=0)
     return mu
 
 

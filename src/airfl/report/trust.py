@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airfl.accounting import is_proven
-from airfl.channel.budget import credited_power_w, noise_of, power_limit_w
+from airfl.channel.budget import credited_power_w, interference_of, noise_of, power_limit_w
 from airfl.config import Config
 from airfl.runs import Result, SchemeResult
 from airfl.schemes import scheme_shown
@@ -206,7 +206,8 @@ def _leak(scheme: SchemeResult, config: Config) -> list[str]:
     tau = config.channel.csi_error
     if not tau or not scheme.records or not scheme.ledgers:
         return []
-    heard = sum(row.noise_var for row in scheme.records) / len(scheme.records)
+    disturbance = interference_of(config.channel) / 2.0  # not booked either, and no leak
+    heard = sum(row.noise_var - row.combiner_norm**2 * disturbance for row in scheme.records) / len(scheme.records)
     booked = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
     share = max(0.0, 1.0 - sum(booked) / len(booked) / heard) if heard and booked else 0.0
     credit = "counted as noise" if config.privacy.credit_leak else "not counted as noise"

@@ -99,13 +99,14 @@ def _by_device(setting: Setting, row: int, seen: torch.Tensor, num_devices: int)
 def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
     """Refuse with ``BudgetError`` a ledger by which a model tells more than the antennas that it is computed from.
 
-    In every round c²/v ≤ max_i c²r_i², with v the noise of all devices (Cauchy-Schwarz: w̃ᵀp̃_i = 1). What is booked
-    leaves out the noise of the one device that looks, of those that collude, and what leaks, and nothing else may.
+    In every round c²/v ≤ max_i c²r_i², with v the noise of the receiver and of all devices (Cauchy-Schwarz:
+    w̃ᵀp̃_i = 1). Neither side counts interference. What is booked leaves out the noise of the one device that looks, of
+    those that collude, and what leaks, and nothing else may.
     """
     if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.csi_error > 0.0:
         return
     for event in ledger.events:
-        everyone = max(float(schedule.noise_var[row, event.round]), sys.float_info.min)
+        everyone = max(float(schedule.undisturbed_var[row, event.round]), sys.float_info.min)
         told = event.sensitivity("zero-out") / math.sqrt(everyone)
         if told > event.clip_norm * (event.base_station or 0.0) * (1.0 + 1e-6) and event.base_station is not None:
             raise BudgetError(

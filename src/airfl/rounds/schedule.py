@@ -78,7 +78,15 @@ class Schedule:
         """v_t = q_t² (σ² + I)/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
         if self.blocks is not None:
             return self.blocks.noise_var().mean(dim=-1)
-        return self._noise_of(self.sending) + self.norm.square() * (self.link.interference_power / 2.0)
+        return self.undisturbed_var + self.norm.square() * (self.link.interference_power / 2.0)
+
+    @cached_property
+    def undisturbed_var(self) -> torch.Tensor:
+        """The same without interference, q_t² σ²/2 + K_t a²: all that may ever cover a device in the sum.
+
+        Of several blocks that is the noise of the quietest.
+        """
+        return self._noise_of(self.sending)
 
     @cached_property
     def unknown_var(self) -> torch.Tensor:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from airfl.air import Setting
 from airfl.analysis.audit.worlds import LOUD, Opener, Plant, given_updates, play_round, random_direction
 from airfl.devices import Samples, UpdateBlock
 from airfl.privacy import RoundEvent
@@ -26,6 +27,8 @@ from airfl.simulate import Simulation
 SENT_ENTRIES, TRAINED_REPLICAS = 2**30, 4096
 #: Half an ulp of float32, relative.
 ROUNDING = 2.0**-24
+#: What is left of the noise where interference is taken off, over all of it: some ulps of float64.
+ROUNDED = 1e-14
 
 
 def check_contributions(
@@ -105,17 +108,42 @@ def _book(batch: Simulation, t: int) -> list[RoundEvent]:
 
 
 def _booked(batch: Simulation, t: int, events: Sequence[RoundEvent]) -> bool:
-    """Whether the ledger claims no more noise and no smaller gains than the radio is set to."""
+    """Whether the ledger claims no more noise than the radio has without interference, and no smaller gains."""
     setting = batch.schedule.setting(t)
     clip_norm = batch.schedule.clip_norm
-    slack = 1.0 + 1e-8
+    slack, link = 1.0 + 1e-8, batch.schedule.link
+    if setting.over_air and not (
+        setting.noise_power <= link.budget.noise_w * slack and setting.interference_power == link.interference_power
+    ):
+        return False
+    unknown = _unknown(batch, setting) * slack + ROUNDED * setting.noise_var
     loudest = setting.gains.abs().amax(dim=1).tolist()
     return all(
-        event.noise_var <= planned * slack
+        event.noise_var <= most
         and gain <= event.gain_bound * slack
         and event.clip_norm >= batch.scheme.encoder.length(clip_norm)
-        for event, planned, gain in zip(events, setting.noise_var.tolist(), loudest, strict=True)
+        for event, most, gain in zip(events, unknown.tolist(), loudest, strict=True)
     )
+
+
+def _unknown(batch: Simulation, setting: Setting) -> torch.Tensor:
+    """What of the planned noise may be booked at most, [trials], by another way than the schedule's.
+
+    Neither interference nor own noise of whoever looks or colludes, nor, unless it is credited, what leaks: any of it
+    would leave room for more of another.
+    """
+    link, planned, own = batch.schedule.link, setting.undisturbed().noise_var, setting.cover.own
+    if setting.blocks is not None:  # a neighbour may be in the quietest block alone
+        share = setting.noise_power / (setting.noise_power + setting.interference_power)
+        return setting.blocks.noise_var.amin(dim=1) * share
+    squares = torch.where(setting.heard, setting.gains.real.square(), 0.0)
+    everyone, honest = squares.sum(dim=1), (squares * torch.from_numpy(link.honest(setting.active))).sum(dim=1)
+    others = torch.where(setting.heard.sum(dim=1) > 1, everyone - squares.amax(dim=1), everyone)
+    kept = torch.minimum(honest, others)
+    if link.config.privacy.credit_leak:
+        return planned - own * (everyone - kept)
+    receiver = setting.combiner.abs().square().sum(dim=1) * (setting.noise_power / 2.0)
+    return torch.minimum(planned, receiver + own * kept)
 
 
 def _alone(

@@ -68,7 +68,7 @@ def _whitened(batch: Simulation, uplink: SignalUplink, t: int, symbols: int) -> 
     """What is heard in one round while everybody sends zeros, divided by the root of Σ, [R, 2m, symbols]."""
     setting, copies = batch.schedule.setting(t), batch.schedule.copies
     silence = torch.zeros(setting.gains.shape[1], symbols)
-    unit = (0.5 * setting.noise_power) ** 0.5  # of the noise, lest tiny numbers lose digits
+    unit = (0.5 * _heard_power(setting)) ** 0.5  # of the noise, lest tiny numbers lose digits
     found: list[np.ndarray] = []
     root = torch.zeros(0)
     for row in range(len(setting.gains)):
@@ -80,9 +80,14 @@ def _whitened(batch: Simulation, uplink: SignalUplink, t: int, symbols: int) -> 
     return np.stack(found).astype(np.float32)
 
 
+def _heard_power(setting: Setting) -> float:
+    """σ² + I: all that an antenna hears beside the devices."""
+    return setting.noise_power + setting.interference_power
+
+
 def _covariance(setting: Setting, row: int) -> torch.Tensor:
-    """Σ with all of the receiver's noise and everybody's cover, [2m, 2m]."""
+    """Σ with all of the receiver's noise, what others send and everybody's cover, [2m, 2m]."""
     here = setting.heard[row]
     paths = setting.channels[row][here] * setting.tx_scaling[row][here].unsqueeze(-1)
-    sight = base_station_sight(paths, setting.noise_power, setting.edges[row], np.ones(len(paths), dtype=bool))
+    sight = base_station_sight(paths, _heard_power(setting), setting.edges[row], np.ones(len(paths), dtype=bool))
     return sight.covariance(torch.tensor(1.0, dtype=torch.float64), setting.cover[row])

@@ -4,8 +4,8 @@ What she sees of a symbol is p̃_i x_i in noise of covariance Σ (``transceiver.
 apart better than Σ⁻¹p̃_i, a linear test: with the right antennas and combiner the uplink's Re(wᴴy) is its outcome, with
 mean r²x_i and variance r² = p̃_iᵀΣ⁻¹p̃_i, and r is what the ledger books.
 
-She has what no receiver can do without as her noise (``Link.credited_power``), knows all channels, and is told what
-colluding devices add: these are silent here, and masks that they share are not there.
+She has what no receiver can do without as her noise (``Link.credited_power``) and no interference, knows all channels,
+and is told what colluding devices add: these are silent here, and masks that they share are not there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def hear(plan: Schedule, setting: Setting, observer: Observer, devices: np.ndarr
         return torch.stack([getattr(part, name) for part in parts]).repeat_interleave(plan.copies, dim=0)
 
     tuned = replace(
-        setting,
+        setting.undisturbed(),
         channels=stretched("channels"),
         tx_scaling=stretched("scaling"),
         combiner=stretched("combiner"),

@@ -54,10 +54,10 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
     count = max(FEWEST_ROWS, min(NOISE_ROWS, NOISE_ENTRIES // (len(looked) * dim)))
     batch = opener(single, samples, range(first_key, first_key + count))
     noise, planned = _draw_noise(batch, looked)
-    noisy = (planned > 0).all(axis=0)
+    noisy = (planned > 0).all(axis=(0, 2))
     found, tested, left_out, quiet = [], [], [], None
     if noisy.any():
-        z = noise[:, noisy] / np.sqrt(planned[:, noisy, None]).astype(np.float32)
+        z = noise[:, noisy] / np.sqrt(planned[:, noisy]).astype(np.float32)
         found += noise_checks(z, layers_of(batch.task.spec))
         quiet = quietest(z)
         tested.append(f"the noise: {count} draws of {int(noisy.sum())} rounds, without training")
@@ -75,11 +75,11 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
 
 
 def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T]."""
+    """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T, d or 1]."""
     noise = np.empty((len(batch.task.trials), len(looked), batch.schedule.dim), dtype=np.float32)
-    planned = np.empty(noise.shape[:2])
+    planned = []
     for index, t in enumerate(looked):
         setting = batch.schedule.setting(t)
         noise[:, index] = batch.heard(setting, given_updates(batch, setting, {})).cpu().numpy()
-        planned[:, index] = setting.noise_var.numpy()
-    return noise, planned
+        planned.append(setting.planned_var(batch.schedule.dim).numpy())
+    return noise, np.stack(planned, axis=1)

@@ -11,7 +11,7 @@ import torch
 from airfl.analysis.audit.found import Audit, View, uppers
 from airfl.analysis.audit.mechanism import check_mechanism
 from airfl.analysis.audit.scope import check_participation, check_scheme, promised_to, unheard
-from airfl.analysis.audit.worlds import LOUD, Advance, Noiseless, planting, play, repeated
+from airfl.analysis.audit.worlds import LOUD, Advance, Noiseless, planting, play, repeated, undisturbed
 from airfl.config import Config
 from airfl.devices import load_samples, open_task
 from airfl.errors import InputError
@@ -84,7 +84,7 @@ def _scores(simulation: Simulation, count: int, advance: Advance | None) -> tupl
     included = generator.random(count) < 0.5
     loudest = LOUD * simulation.schedule.clip_norm
     sent = {j: loudest * bool(included[j]) * directions[j] for j in range(count)}
-    state = play(simulation, planting(sent), advance)
+    state = play(undisturbed(simulation), planting(sent), advance)
     # Who audits knows everything but the coins and the noise, and so where the others alone would have led.
     quiet = replace(simulation, uplink=Noiseless(simulation.uplink))
     others = play(quiet, planting({j: 0.0 * directions[j] for j in range(count)}), advance)

@@ -2,13 +2,13 @@
 
 No flag of the code under audit knows of them. They run on a task of their own that needs no file: ten classes in eight
 dimensions, softmax regression with ten biases, six devices, five rounds, ε = 4. Those of what devices hide in run on a
-shielded one, with three antennas and two rounds: the sum does not show them.
+shielded one, with three antennas and two rounds: the sum does not show them. That of interference has some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from airfl.analysis.audit.worlds import Noiseless, repeated
 from airfl.config import Config, from_mapping
 from airfl.devices import Samples, UpdateBlock
 from airfl.randomness import Purpose
+from airfl.rounds import Schedule
 from airfl.schemes import Encoded, Encoder
 from airfl.simulate import Simulation
 from airfl.transceiver import Cover
@@ -34,6 +35,8 @@ CoverName = Literal["masks", "quadrature"]
 SHIELDED = "airfl-shielded"
 #: Symbols of its signals whose noise is drawn at a time.
 BLOCK = 128
+#: What others send in a run with interference: ten times the noise of the receiver.
+INTERFERENCE_DBM = -90.0
 #: Purpose of the noise that devices add themselves.
 OWN: Purpose = "device-noise"
 
@@ -45,12 +48,14 @@ class Defect:
     Attributes:
         sampled: it is one of sampling, so its run claims credit for it.
         cover: it is one of this cover, so its run has it.
+        disturbed: it is one of interference, so its run has some.
     """
 
     name: str
     plant: Planting
     sampled: bool = False
     cover: CoverName | None = None
+    disturbed: bool = False
 
     def open(self, single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
         """See ``worlds.Opener``."""
@@ -65,11 +70,12 @@ def little_data() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return inputs[:120], labels[:120], inputs[120:], labels[120:]
 
 
-def little_config(seed: int, sampled: bool, cover: CoverName | None = None) -> Config:
+def little_config(seed: int, sampled: bool, cover: CoverName | None = None, *, disturbed: bool = False) -> Config:
     """The run that defects are planted in.
 
     Args:
         cover: what devices hide in, for a run that is shielded.
+        disturbed: whether others send too.
     """
     system = {"seed": seed, "num_devices": 6, "num_antennas": 8, "rounds": 5}
     config = from_mapping(
@@ -85,7 +91,7 @@ def little_config(seed: int, sampled: bool, cover: CoverName | None = None) -> C
                 "learning_rate": 0.1,
                 "clip_norm": 1.0,
             },
-            "channel": {"power_w": 1.0},
+            "channel": {"power_w": 1.0, **({"interference_dbm": INTERFERENCE_DBM} if disturbed else {})},
             "privacy": {"epsilon": 4.0, "accountant": "sampled" if sampled else "gaussian"},
             "scheme": {"names": ["airfl-dp"], "combiner": "zero-forcing", "combiner_columns": "all"},
             "engine": {"device": "cpu"},
@@ -157,6 +163,16 @@ class _Covering(SignalUplink):
 
     def _masks(self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting) -> torch.Tensor:
         return self.change(super()._masks(row, first, start, shape, self.masks(setting)))
+
+
+@dataclass(frozen=True)
+class _Crediting(Schedule):
+    """A plan that books what others send as noise that hides."""
+
+    def setting(self, round_index: int) -> Setting:
+        honest = super().setting(round_index)
+        squared = honest.combiner.abs().square().sum(dim=1)
+        return replace(honest, unknown_var=honest.unknown_var + squared * (honest.interference_power / 2.0))
 
 
 @dataclass(frozen=True)
@@ -252,6 +268,11 @@ def _one_noise_for_all(simulation: Simulation) -> Simulation:
     return replace(simulation, uplink=uplink)
 
 
+def _crediting(simulation: Simulation) -> Simulation:
+    plan = simulation.schedule
+    return replace(simulation, schedule=_Crediting(**{item.name: getattr(plan, item.name) for item in fields(plan)}))
+
+
 def _always_in(simulation: Simulation) -> Simulation:
     """Device 0 takes part in every round, whatever was drawn."""
     active = simulation.schedule.active
@@ -319,4 +340,5 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("the same mask for two pairs", _covering(change=_first_twice), cover="masks"),
     Defect("the same noise in quadrature in every round", _covering(noise=_first_round), cover="quadrature"),
     Defect("noise in quadrature of half the variance", _covering(whole=_half_cover), cover="quadrature"),
+    Defect("interference credited as privacy", _crediting, disturbed=True),
 )

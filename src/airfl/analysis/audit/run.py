@@ -34,6 +34,7 @@ from airfl.analysis.audit.worlds import (
     play,
     repeated,
     took_part,
+    undisturbed,
 )
 from airfl.config import Config
 from airfl.devices import Samples, load_samples, open_task
@@ -210,7 +211,7 @@ def _train(asked: _Asked, canaries: Canaries) -> tuple[dict[bool, np.ndarray], l
         for start in range(0, repetitions, size):
             keys = range(start, min(start + size, repetitions))
             # The two worlds draw their own noise: repetitions have to be independent.
-            simulation = asked.opener(single, asked.samples, [2 * key + int(present) for key in keys])
+            simulation = undisturbed(asked.opener(single, asked.samples, [2 * key + int(present) for key in keys]))
             planted = canaries.of(keys)
             length = LOUD * simulation.schedule.clip_norm * _sign(single, present)
             state = play(simulation, planted.planting(length), asked.advance, planted.witness)

@@ -16,8 +16,9 @@ from airfl.analysis.audit.worlds import repeated
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 
-#: Audits of runs without a defect, every how many of them claims credit for sampling, and every how many is shielded.
-CLEAN, SAMPLED_EVERY, SHIELDED_EVERY = 300, 4, 5
+#: Audits of runs without a defect, every how many of them claims credit for sampling, every how many is shielded, and
+#: every how many, of whatever kind, has interference.
+CLEAN, SAMPLED_EVERY, SHIELDED_EVERY, DISTURBED_EVERY = 300, 4, 5, 7
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,10 @@ def _audit(job: tuple[int, int, int]) -> list[str]:
     """What speaks against one run: checks that failed and proofs that are refuted, by name."""
     which, seed, repetitions = job
     sampled, cover = (DEFECTS[which].sampled, DEFECTS[which].cover) if which >= 0 else _kind(seed)
+    disturbed = DEFECTS[which].disturbed if which >= 0 else seed % DISTURBED_EVERY == DISTURBED_EVERY - 1
     opener = DEFECTS[which].open if which >= 0 else repeated
     scheme = "airfl-dp" if cover is None else SHIELDED
-    audit = audit_run(little_config(seed, sampled, cover), scheme, repetitions, opener=opener)
+    audit = audit_run(little_config(seed, sampled, cover, disturbed=disturbed), scheme, repetitions, opener=opener)
     refuted = [f"ε of {name} refuted" for name in audit.refuted if ACCOUNTANTS[name].valid]
     return [check.name for check in audit.failed] + refuted
 

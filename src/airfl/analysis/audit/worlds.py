@@ -137,6 +137,28 @@ class Noiseless(Uplink):
         return self.uplink.open(dim, setting.silenced())
 
 
+@dataclass(frozen=True)
+class Undisturbed(Uplink):
+    """The uplink without interference."""
+
+    uplink: Uplink
+
+    def open(self, dim: int, setting: Setting) -> Receiver:
+        """See ``Uplink.open``."""
+        return self.uplink.open(dim, setting.undisturbed())
+
+
+def undisturbed(simulation: Simulation) -> Simulation:
+    """A run as its attacker meets it: whoever knows what others send takes it off, so none of it hides anybody.
+
+    An estimate of the gradients' noise takes off all noise that was planned; there interference stays.
+    """
+    config = simulation.config
+    if simulation.schedule.link.interference_power == 0.0 or config.privacy.estimate_gradient_noise:
+        return simulation
+    return replace(simulation, uplink=Undisturbed(simulation.uplink))
+
+
 def random_direction(generator: np.random.Generator, dim: int) -> torch.Tensor:
     """A random direction of length 1."""
     draw = generator.standard_normal(dim)
