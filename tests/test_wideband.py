@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -261,3 +262,17 @@ def test_reports_say_how_a_round_is_cut(wide):
         wide.replace({"scheme.names": ["airfl-dp"], "channel.coherence_s": None, "channel.coherence_hz": None})
     )
     assert not any("on air" in sentence for sentence in headline(flat))
+
+
+def test_an_audit_of_blocks_with_noise_of_their_own(call):
+    """Noise differs between blocks, and is looked at coordinate by coordinate; interference is none of it."""
+    small = [
+        *("--set", "learning.dataset=digits", "--set", "learning.model=softmax", "--set", "learning.local_steps=2"),
+        *("--set", "system.rounds=2", "--set", "system.num_devices=6", "--set", "system.num_antennas=4"),
+        *("--set", "system.trials=1", "--set", "system.participation=1.0", "--set", "scheme.combiner=auto"),
+        *("--set", "privacy.epsilon=8", "--set", "channel.coherence_hz=1e6", "--set", "channel.power_w=1e-9"),
+        *("--set", "channel.interference_dbm=-95", "--scheme", "airfl-mimo", "--repetitions", "300"),
+    ]
+    code, out, error = call("audit", "paper", *small, "--json")
+    assert code == 0, error
+    assert json.loads(out.strip().splitlines()[-1])["failed_checks"] == []
