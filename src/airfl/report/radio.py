@@ -31,7 +31,43 @@ def radio_sentences(config: Config) -> list[str]:
             f"Interference of {number(channel.interference_dbm)} dBm at every antenna makes the noise in the sum "
             f"{more:.1f} dB larger; none of it counts as privacy."
         )
+    said += impairment_sentences(channel)
     return [sentence for sentence in said if sentence]
+
+
+def impairment_sentences(channel: Channel) -> list[str]:
+    """What goes wrong on air, what it does, and why the promise survives it."""
+    said, whole = [], channel.symbols == "complex"
+    if channel.phase_error_rad > 0:
+        lost = 1.0 - math.exp(-0.5 * channel.phase_error_rad**2)
+        does = "rotates what each device sends" if whole else "takes a little of what each device sends"
+        said.append(
+            f"Oscillators err by {number(channel.phase_error_rad)} rad, anew in every round and block: that {does}, and "
+            f"{100 * lost:.2g} % of the sum is lost on average. Nothing gets longer by it, so ε stays."
+        )
+    if channel.timing_offset_s > 0:
+        said.append(
+            f"Devices start {number(channel.timing_offset_s)} s early or late (RMS), inside the cyclic prefix: bands far "
+            "from the carrier are turned. Nothing gets longer by it, so ε stays."
+        )
+    if channel.csi_age_s > 0:
+        said.append(
+            f"Channels are known as they were {number(channel.csi_age_s)} s before, which is off by "
+            f"{100 * math.sqrt(channel.estimation_error):.2g} % of their amplitude at {number(channel.speed_m_s or 0.0)} "
+            "m/s: some devices are heard louder than they should be, and the proven bound on how much is booked."
+        )
+    if channel.clipping_db is not None:
+        said.append(
+            f"Amplifiers limit each symbol to {number(channel.clipping_db)} dB above the mean power limit. What is cut "
+            "off makes no contribution longer, so ε stays."
+        )
+    if channel.adc_bits is not None:
+        bits = "1 bit" if channel.adc_bits == 1 else f"{channel.adc_bits} bits"
+        said.append(
+            f"Converters of {bits} at every antenna, with subtracted dither and a full scale beyond all they can hear: "
+            "their error is independent noise in the sum, disturbs it, and none of it counts as privacy."
+        )
+    return said
 
 
 def law_sentences(config: Config) -> list[str]:

@@ -203,7 +203,7 @@ def _dropouts(scheme: SchemeResult, config: Config) -> list[str]:
 
 
 def _leak(scheme: SchemeResult, config: Config) -> list[str]:
-    tau = config.channel.csi_error
+    tau = config.channel.estimation_error
     if not tau or not scheme.records or not scheme.ledgers:
         return []
     heard = sum(row.noise_var for row in scheme.records) / len(scheme.records)

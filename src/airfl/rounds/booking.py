@@ -102,7 +102,7 @@ def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
     In every round c²/v ≤ max_i c²r_i², with v the noise of all devices (Cauchy-Schwarz: w̃ᵀp̃_i = 1). What is booked
     leaves out the noise of the one device that looks, of those that collude, and what leaks, and nothing else may.
     """
-    if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.csi_error > 0.0:
+    if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.estimation_error > 0.0:
         return
     for event in ledger.events:
         everyone = max(float(schedule.noise_var[row, event.round]), sys.float_info.min)
