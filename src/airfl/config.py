@@ -394,7 +394,7 @@ class Channel(Section):
                 f"`csi_age_s` = {self.csi_age_s:g} is too old: at {self.speed_m_s:g} m/s a channel has nothing to do "
                 f"any more with what it was {oldest:.3g} s before, the first zero of J_0; give less than that"
             )
-        if self.timing_offset_s > 0 and 6.0 * self.timing_offset_s > (self.cyclic_prefix_s or 0.0):
+        if self.timing_offset_s > 0 and 6.0 * self.timing_offset_s > (self.cyclic_prefix_s or 0.0) * (1.0 + 1e-9):
             yield (
                 f"`timing_offset_s` = {self.timing_offset_s:g} takes a `cyclic_prefix_s` of at least six times that, "
                 "three to either side: symbols that run into each other are not simulated"

@@ -43,14 +43,7 @@ class SignalUplink(Uplink):
         return SignalReceiver(self, dim, setting)
 
     def received(self, row: int, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
-        """Δ̂ of one trial whose devices send these updates, [K, d]."""
-        if setting.blocks is not None:
-            received = torch.zeros(sent.shape[1])
-            where = setting.blocks.grid.block_of(sent.shape[1])
-            for number in where.unique().tolist():
-                mine = where == number
-                received[mine] = self.received(row, sent[:, mine], setting.blocks.scene(number))
-            return received
+        """Δ̂ of one trial whose devices send these updates, [K, d], in one block."""
         combiner = setting.combiner[row].conj()
         heard = torch.cat([combiner @ heard for heard in self.antennas(row, _symbols(sent, setting), setting)])
         both = heard.real if setting.per_symbol == 1 else torch.view_as_real(heard).flatten()[: sent.shape[1]]
@@ -150,5 +143,14 @@ class SignalReceiver:
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
-        rows = [self._uplink.received(row, sent, self._setting) for row, sent in enumerate(self._sent)]
-        return torch.stack(rows).to(self._device)
+        blocks, sent = self._setting.blocks, self._sent
+        if blocks is None:
+            return self._received(sent, self._setting).to(self._device)
+        received, where = torch.zeros(len(sent), sent.shape[2]), blocks.grid.block_of(sent.shape[2])
+        for number in where.unique().tolist():
+            mine = where == number
+            received[:, mine] = self._received(sent[..., mine], blocks.scene(number))
+        return received.to(self._device)
+
+    def _received(self, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
+        return torch.stack([self._uplink.received(row, one, setting) for row, one in enumerate(sent)])

@@ -37,24 +37,25 @@ def radio_sentences(config: Config) -> list[str]:
 
 def impairment_sentences(channel: Channel) -> list[str]:
     """What goes wrong on air, what it does, and why the promise survives it."""
-    said, whole = [], channel.symbols == "complex"
-    if channel.phase_error_rad > 0:
-        lost = 1.0 - math.exp(-0.5 * channel.phase_error_rad**2)
-        does = "rotates what each device sends" if whole else "takes a little of what each device sends"
+    said, phase = [], channel.phase_error_rad
+    if phase > 0:
+        does = "rotates" if channel.symbols == "complex" else "shortens"
         said.append(
-            f"Oscillators err by {number(channel.phase_error_rad)} rad, anew in every round and block: that {does}, and "
-            f"{100 * lost:.2g} % of the sum is lost on average. Nothing gets longer by it, so ε stays."
+            f"Oscillators err by {number(phase)} rad, anew in every round and block: that {does} what each device "
+            f"sends, and takes {-100.0 * math.expm1(-0.5 * phase**2):.2g} % of the sum on average. Nothing gets "
+            "longer, so ε stays."
         )
     if channel.timing_offset_s > 0:
         said.append(
-            f"Devices start {number(channel.timing_offset_s)} s early or late (RMS), inside the cyclic prefix: bands far "
-            "from the carrier are turned. Nothing gets longer by it, so ε stays."
+            f"Devices start {number(channel.timing_offset_s)} s early or late (RMS), inside the cyclic prefix, which "
+            "turns bands far from the carrier. Nothing gets longer, so ε stays."
         )
     if channel.csi_age_s > 0:
+        off = 100.0 * math.sqrt(channel.estimation_error)
         said.append(
-            f"Channels are known as they were {number(channel.csi_age_s)} s before, which is off by "
-            f"{100 * math.sqrt(channel.estimation_error):.2g} % of their amplitude at {number(channel.speed_m_s or 0.0)} "
-            "m/s: some devices are heard louder than they should be, and the proven bound on how much is booked."
+            f"Channels are known as they were {number(channel.csi_age_s)} s before, at "
+            f"{number(channel.speed_m_s or 0.0)} m/s off by {off:.2g} % of their amplitude: some devices are heard "
+            "louder than they should be, and the proven bound on how much is booked."
         )
     if channel.clipping_db is not None:
         said.append(
@@ -65,7 +66,7 @@ def impairment_sentences(channel: Channel) -> list[str]:
         bits = "1 bit" if channel.adc_bits == 1 else f"{channel.adc_bits} bits"
         said.append(
             f"Converters of {bits} at every antenna, with subtracted dither and a full scale beyond all they can hear: "
-            "their error is independent noise in the sum, disturbs it, and none of it counts as privacy."
+            "their error is independent noise in the sum, and none of it counts as privacy."
         )
     return said
 
