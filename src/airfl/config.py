@@ -55,6 +55,10 @@ from airfl.wording import number
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+#: As in ``channel.geometry``, which loads more than a configuration needs.
+LIGHT_M_S = 299_792_458.0
+#: f_D·age where J_0(2π f_D·age) is zero for the first time.
+FIRST_ZERO = 2.404825557695773 / (2.0 * math.pi)
 #: Strings that name files; a colon in any other one makes it ``package.module:callable``.
 FILE_KEYS = ("data_dir", "trace_file")
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
@@ -259,6 +263,20 @@ class Channel(Section):
     csi_outage: float = Field(
         1e-9, gt=0, lt=1, description="chance over a trial that a gain exceeds the bound that is booked for it"
     )
+    csi_age_s: float = Field(0.0, ge=0, le=1e6, description="how old the channels are that the base station knows")
+    phase_error_rad: float = Field(
+        0.0, ge=0, le=100, description="of oscillators: standard deviation, new for each device, round and block"
+    )
+    timing_offset_s: float = Field(0.0, ge=0, le=1, description="RMS, of when devices start; for several bands")
+    cyclic_prefix_s: float | None = Field(
+        None, gt=0, le=1, description="what echoes leave of the guard before each symbol; three times the offset fits"
+    )
+    clipping_db: float | None = Field(
+        None, ge=0, le=100, description="amplifiers limit each symbol to this far above the mean power limit"
+    )
+    adc_bits: int | None = Field(
+        None, ge=1, le=32, description="of the converters, per antenna and real dimension; with subtracted dither"
+    )
     path_loss: PathLossName | None = Field(
         None,
         description="free-space; log-distance: free space at the reference, then the exponent; or 3gpp-…-los and "
@@ -325,13 +343,33 @@ class Channel(Section):
         """Whether the fading law has path loss, shadowing and correlated antennas of its own."""
         return self.fading in SITES
 
+    @property
+    def estimation_error(self) -> float:
+        """Power of the error of all that is known of a channel, over the channel's: 1 − (1 − τ) J_0(2π f_D age)²."""
+        if self.csi_age_s == 0.0:
+            return self.csi_error
+        known = (1.0 - self.csi_error) * _bessel_j0(2.0 * math.pi * self._turns_of_age) ** 2
+        return max(0.0, 1.0 - known)
+
+    @property
+    def _turns_of_age(self) -> float:
+        """f_D·age: by how many wavelengths devices have moved since their channels were looked at."""
+        return self.csi_age_s * (self.speed_m_s or 0.0) * self.carrier_hz / LIGHT_M_S
+
+    @property
+    def impairments(self) -> tuple[str, ...]:
+        """Keys of what goes wrong on air, but for what is known of channels; see ``channel.impairments``."""
+        keys = ("phase_error_rad", "timing_offset_s", "clipping_db", "adc_bits")
+        return tuple(key for key in keys if getattr(self, key) not in (None, 0.0))
+
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
         if (self.fading == "trace") != (self.trace_file is not None):
             yield '`trace_file` and fading = "trace" go together'
         plain = self.fading == "rayleigh" and self.antenna_correlation == self.device_correlation == 0.0
-        if self.csi_error > 0 and not plain:
-            yield ("`csi_error` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven")
+        for key in ("csi_error", "csi_age_s"):
+            if getattr(self, key) > 0 and not plain:
+                yield (f"`{key}` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven")
         if self.min_distance_m > self.cell_radius_m:
             yield "`min_distance_m` must not exceed `cell_radius_m`"
         for first, second in (("power_w", "power_dbm"), ("noise_density_dbm_hz", "noise_figure_db")):
@@ -344,7 +382,26 @@ class Channel(Section):
                 f"`snr_db` takes the path gain at the cell edge, which fading `{self.fading}` may not have; give "
                 "`power_w` or `power_dbm`"
             )
+        yield from self._age_and_timing_problems()
         yield from self._path_loss_problems()
+
+    def _age_and_timing_problems(self) -> Iterator[str]:
+        """What old channel knowledge and late symbols cannot do with."""
+        if self.csi_age_s > 0 and self.speed_m_s is None:
+            yield "`csi_age_s` goes with `speed_m_s`: where nothing moves, no channel gets old"
+        if self._turns_of_age >= FIRST_ZERO:
+            oldest = FIRST_ZERO * LIGHT_M_S / ((self.speed_m_s or 1.0) * self.carrier_hz)
+            yield (
+                f"`csi_age_s` = {self.csi_age_s:g} is too old: at {self.speed_m_s:g} m/s a channel has nothing to do "
+                f"any more with what it was {oldest:.3g} s before, the first zero of J_0; give less than that"
+            )
+        if self.timing_offset_s > 0 and 6.0 * self.timing_offset_s > (self.cyclic_prefix_s or 0.0) * (1.0 + 1e-9):
+            yield (
+                f"`timing_offset_s` = {self.timing_offset_s:g} takes a `cyclic_prefix_s` of at least six times that, "
+                "three to either side: symbols that run into each other are not simulated"
+            )
+        if self.cyclic_prefix_s is not None and self.timing_offset_s == 0.0:
+            yield "`cyclic_prefix_s` goes with `timing_offset_s`; leave it out"
 
     def _path_loss_problems(self) -> Iterator[str]:
         """What path loss, shadowing and the laws of 3GPP cannot do with."""
@@ -611,8 +668,9 @@ class Config(Section):
             )
         if self.system.varies and self.scheme.selection != "all":
             yield '`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices'
-        if "airfl-an" in self.scheme.names and self.channel.csi_error > 0:
-            yield "scheme `airfl-an` needs exact channel knowledge; set `channel.csi_error` = 0"
+        if "airfl-an" in self.scheme.names and self.channel.estimation_error > 0:
+            yield f"scheme `airfl-an` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        yield from self._impairment_problems()
         private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             yield f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`"
@@ -638,8 +696,29 @@ class Config(Section):
                 "device; give `learning.max_samples_per_device`, or `learning.local_steps` in place of "
                 "`learning.local_epochs`"
             )
-        if self.channel.csi_error > 0:
-            yield "accountant `convergent` needs exact channel knowledge; set `channel.csi_error` = 0"
+        if self.channel.estimation_error > 0:
+            yield f"accountant `convergent` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        for key in self.channel.impairments:
+            yield f"accountant `convergent` needs a sum that nothing distorts; leave out `channel.{key}`"
+
+    @property
+    def _what_errs(self) -> str:
+        return "csi_error" if self.channel.csi_error > 0 else "csi_age_s"
+
+    def _impairment_problems(self) -> Iterator[str]:
+        """What happens to symbols and at antennas takes symbols and antennas; and hides nobody's cover."""
+        for key, what in (("clipping_db", "symbol by symbol"), ("adc_bits", "antenna by antenna")):
+            if key in self.channel.impairments and self.scheme.uplink == "equivalent":
+                yield f'`channel.{key}` acts {what}, which takes scheme.uplink = "signal"'
+        hidden = [name for name in self.scheme.names if name in ("airfl-an", "airfl-shielded")]
+        for key in self.channel.impairments if hidden else ():
+            yield (
+                f"scheme `{hidden[0]}` hides devices in noise or masks of their own, which is not simulated with "
+                f"`channel.{key}`; leave it out"
+            )
+        for key in ("phase_error_rad", "timing_offset_s"):
+            if self.eavesdropper is not None and key in self.channel.impairments:
+                yield f"what an [eavesdropper] learns is not worked out with `channel.{key}`; leave out one of them"
 
     def _cover_problems(self) -> Iterator[str]:
         """What schemes that hide devices in signals, and promises about those who see signals, cannot do with."""
@@ -872,6 +951,11 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
     return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _bessel_j0(x: float) -> float:
+    """J_0(x) = mean of cos(x sin θ) over half a turn, to rounding for |x| up to 10."""
+    return math.fsum(math.cos(x * math.sin(math.pi * k / 32)) for k in range(32)) / 32.0
 
 
 def _is_float32(value: float) -> bool:

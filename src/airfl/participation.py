@@ -36,7 +36,10 @@ def can_hide_participation(config: Config, *, tells: bool = False) -> bool:
             own does.
     """
     drawn = sampling_of(config).law != "all"
-    return drawn and not tells and config.scheme.selection == "all" and config.channel.csi_error == 0.0
+    exact = config.channel.estimation_error == 0.0
+    # Where amplifiers and converters are at their limits depends on the combiner and on who is there.
+    exact = exact and not {"clipping_db", "adc_bits"} & set(config.channel.impairments)
+    return drawn and not tells and config.scheme.selection == "all" and exact
 
 
 def participants(config: Config, key: int, round_index: int) -> np.ndarray:

@@ -16,6 +16,8 @@ from airfl.randomness import normal_like, stream
 ROWS = 16
 #: Numbers of updates that are held in float64 at a time.
 PORTION = 2**25
+#: Imaginary parts of gains below this are rounding.
+NO_TURN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class EquivalentUplink(Uplink):
 
     The same law as the signal-level uplink: Re(wᴴ n_j) is N(0, ‖w‖² σ²/2), independent over symbols, and so
     is what devices add themselves; the imaginary part, where it is another coordinate, is as large. In a round of
-    several blocks each coordinate has the noise of its block.
+    several blocks each coordinate has the noise of its block. Where a symbol carries two coordinates as one complex
+    number, Im(g_i) turns them: Δ̂ = Σ_i Re(g_i) Δ̄_i + J Σ_i Im(g_i) Δ̄_i with J(a, b) = (−b, a) for each pair.
     """
 
     seed: int
@@ -44,7 +47,16 @@ class EquivalentReceiver:
 
     def __init__(self, uplink: EquivalentUplink, dim: int, setting: Setting) -> None:
         self._uplink, self._dim, self._setting = uplink, dim, setting
-        self._gains = setting.gains.real.to(torch.float64)
+        gains = setting.gains if setting.blocks is None or setting.blocks.gains is None else setting.blocks.gains
+        self._gains = gains.real.to(torch.float64)
+        self._turned: torch.Tensor | None = None
+        self._turns: torch.Tensor | None = None
+        if setting.per_symbol > 1:
+            # What rounding leaves of an imaginary part that is not there is nothing.
+            turns = gains.imag.to(torch.float64)
+            turns = torch.where(turns.abs() > NO_TURN, turns, 0.0)
+            self._turns = turns if bool(turns.any()) else None
+        self._where = None if setting.blocks is None else setting.blocks.grid.block_of(dim)
         self._total: torch.Tensor | None = None
 
     def add(self, block: UpdateBlock) -> None:
@@ -52,16 +64,28 @@ class EquivalentReceiver:
         self._gains = self._gains.to(block.trained.device)
         if self._total is None:
             self._total = torch.zeros(len(self._gains), self._dim, device=block.trained.device, dtype=torch.float64)
-        _add(self._total, block, self._gains)
+        self._add(self._total, block, self._gains)
+        if self._turns is not None:
+            self._turns = self._turns.to(block.trained.device)
+            self._turned = torch.zeros_like(self._total) if self._turned is None else self._turned
+            self._add(self._turned, block, self._turns)
+
+    def _add(self, total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
+        if gains.ndim == 2:
+            _add(total, block, gains)
+        else:
+            assert self._where is not None
+            _add_by_blocks(total, block, gains, self._where.to(total.device))
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
         total = self._total
         assert total is not None
+        if self._turned is not None:
+            total += _quarter_turn(self._turned)
         std = self._setting.noise_var.sqrt().tolist()
         noisy = [row for row, value in enumerate(std) if value > 0]
-        blocks = self._setting.blocks
-        where = None if blocks is None else blocks.grid.block_of(self._dim)
+        blocks, where = self._setting.blocks, self._where
         for some in range(0, len(noisy), ROWS):
             rows = noisy[some : some + ROWS]
             for row, noise in zip(rows, in_threads(self._unit_noise, rows), strict=True):
@@ -89,6 +113,24 @@ def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
         for some in range(0, len(weights), portion):
             part = slice(some, some + portion)
             add(total, block.trial[part], weights[part], block.trained[part])
+
+
+def _add_by_blocks(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor, where: torch.Tensor) -> None:
+    """The same where gains [trials, K, B] differ between the blocks that coordinates are sent in, [d]."""
+    add, portion = _by_product if total.is_cuda else _by_scattering, max(1, PORTION // total.shape[1])
+    for some in range(0, len(block.trial), portion):
+        part = slice(some, some + portion)
+        trained, trial = block.trained[part], block.trial[part]
+        trained = trained.dense() if isinstance(trained, Spanned) else trained
+        heard = trained.double() * gains[trial, block.slot[part]][:, where]
+        left = heard.new_ones(len(trial)) if block.factors is None else block.factors[part].double()
+        add(total, trial, left, heard)
+
+
+def _quarter_turn(total: torch.Tensor) -> torch.Tensor:
+    """(−b, a) for every pair (a, b) of coordinates, [trials, d]; of an odd last one the partner is thrown away."""
+    even = torch.nn.functional.pad(total, (0, total.shape[1] % 2)).unflatten(-1, (-1, 2))
+    return torch.stack([-even[..., 1], even[..., 0]], dim=-1).flatten(1)[:, : total.shape[1]]
 
 
 def _weights(block: UpdateBlock, gains: torch.Tensor) -> torch.Tensor:

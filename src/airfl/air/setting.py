@@ -8,10 +8,13 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
+from airfl.air.hardware import Hardware
 from airfl.channel.blocks import Grid
 from airfl.privacy import Observer
 from airfl.transceiver import Cover
 
+#: Amplifiers and converters without limits.
+IDEAL = Hardware()
 #: Nobody shares a mask.
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
@@ -29,6 +32,7 @@ class Blocks:
         spent: |s_ib|², [trials, K, B]; 0 where nobody sends.
         power_limit: P, of a symbol on average over the round.
         scene: one block as a round of its own, for an uplink that simulates antennas.
+        gains: of each device in each block, [trials, K, B], complex128; None where they are those of the round.
     """
 
     grid: Grid
@@ -36,6 +40,7 @@ class Blocks:
     spent: torch.Tensor
     power_limit: float
     scene: Callable[[int], Setting]
+    gains: torch.Tensor | None = None
 
     def repeated(self, copies: int) -> Blocks:
         """Every trial ``copies`` times."""
@@ -44,6 +49,7 @@ class Blocks:
             noise_var=self.noise_var.repeat_interleave(copies, dim=0),
             spent=self.spent.repeat_interleave(copies, dim=0),
             scene=lambda block: self.scene(block).repeated(copies),
+            gains=None if self.gains is None else self.gains.repeat_interleave(copies, dim=0),
         )
 
     def undisturbed(self, share: float) -> Blocks:
@@ -83,6 +89,7 @@ class Setting:
         blocks: what differs over the round; None where channels stand still. Then the above are of all blocks together:
             the noise is their mean, what is booked the least of them, and devices are seen as in the worst.
         block: the number of this block, where this is one of several.
+        hardware: amplifiers and converters.
     """
 
     round_index: int
@@ -105,6 +112,7 @@ class Setting:
     per_symbol: int = 1
     blocks: Blocks | None = None
     block: int | None = None
+    hardware: Hardware = IDEAL
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:
@@ -164,7 +172,7 @@ class Setting:
         return self.blocks.noise_var[:, self.blocks.grid.block_of(dim)]
 
     def silenced(self) -> Setting:
-        """The same without any noise."""
+        """The same without any noise, also that of converters."""
         nothing = torch.zeros_like(self.noise_var)
         return replace(
             self,
@@ -174,6 +182,7 @@ class Setting:
             interference_power=0.0,
             blocks=None if self.blocks is None else self.blocks.silenced(),
             cover=Cover.of(trials=len(nothing)),
+            hardware=self.hardware.ideal_converters(),
         )
 
     def repeated(self, copies: int) -> Setting:
@@ -185,6 +194,7 @@ class Setting:
                 changes[item.name] = value.repeat_interleave(copies, dim=0)
             elif isinstance(value, np.ndarray):
                 changes[item.name] = value.repeat(copies, axis=0)
+        changes["hardware"] = self.hardware.repeated(copies)
         changes["cover"] = self.cover.repeated(copies)
         changes["blocks"] = None if self.blocks is None else self.blocks.repeated(copies)
         changes["seen"] = {name: values.repeat_interleave(copies, dim=0) for name, values in self.seen.items()}

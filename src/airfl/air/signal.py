@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from airfl.air.hardware import converted, limited
 from airfl.air.setting import Setting
 from airfl.air.uplink import Uplink
 from airfl.devices.updates import UpdateBlock
@@ -22,6 +23,8 @@ EDGES = 4096
 @dataclass(frozen=True)
 class SignalUplink(Uplink):
     """y_j = Σ_i h_i s_i (Δ̄_ij + cover_ij) + n_j with n_j ~ CN(0, (σ² + I) I_m), and the base station takes Re(wᴴ y_j).
+
+    Amplifiers limit s_i Δ̄_ij, and converters round y_j, where the setting says so (``air.hardware``).
 
     Symbols are worked off in chunks: beside the updates themselves, memory is m × chunk complex numbers.
 
@@ -40,14 +43,7 @@ class SignalUplink(Uplink):
         return SignalReceiver(self, dim, setting)
 
     def received(self, row: int, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
-        """Δ̂ of one trial whose devices send these updates, [K, d]."""
-        if setting.blocks is not None:
-            received = torch.zeros(sent.shape[1])
-            where = setting.blocks.grid.block_of(sent.shape[1])
-            for number in where.unique().tolist():
-                mine = where == number
-                received[mine] = self.received(row, sent[:, mine], setting.blocks.scene(number))
-            return received
+        """Δ̂ of one trial whose devices send these updates, [K, d], in one block."""
         combiner = setting.combiner[row].conj()
         heard = torch.cat([combiner @ heard for heard in self.antennas(row, _symbols(sent, setting), setting)])
         both = heard.real if setting.per_symbol == 1 else torch.view_as_real(heard).flatten()[: sent.shape[1]]
@@ -61,10 +57,28 @@ class SignalUplink(Uplink):
         for start in range(0, sent.shape[1], size):
             symbols = sent[:, start : start + size].to(torch.complex128)
             self._cover(row, start, symbols, setting)
+            if setting.hardware.limits:
+                symbols = limited(symbols, setting.tx_scaling[row], setting.hardware.amplitude)
             received = paths @ symbols
             unit = self._unit_noise("antenna-noise", row, start, received.shape, setting)
             received += (setting.noise_power + setting.interference_power) ** 0.5 * unit
-            yield received
+            yield self._converted(row, start, received, setting)
+
+    def _converted(self, row: int, start: int, received: torch.Tensor, setting: Setting) -> torch.Tensor:
+        """What converters make of a chunk, [m, symbols]."""
+        bits, step = setting.hardware.bits, setting.hardware.step
+        if bits is None or step is None:
+            return received
+        apart = () if setting.block is None else (setting.block,)
+        first, count = start // self.noise_block, -(-received.shape[1] // self.noise_block)
+        draws = [
+            stream(self.seed, "dither", self.trials[row], setting.round_index, number, *apart).random(
+                (len(received), self.noise_block, 2)
+            )
+            for number in range(first, first + count)
+        ]
+        dither = torch.from_numpy(np.concatenate(draws, axis=1)[:, : received.shape[1]] - 0.5)
+        return converted(received, bits, step[row], dither)
 
     def _cover(self, row: int, start: int, symbols: torch.Tensor, setting: Setting) -> None:
         """Add what devices hide in to what they send, [K, symbols]."""
@@ -129,5 +143,14 @@ class SignalReceiver:
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
-        rows = [self._uplink.received(row, sent, self._setting) for row, sent in enumerate(self._sent)]
-        return torch.stack(rows).to(self._device)
+        blocks, sent = self._setting.blocks, self._sent
+        if blocks is None:
+            return self._received(sent, self._setting).to(self._device)
+        received, where = torch.zeros(len(sent), sent.shape[2]), blocks.grid.block_of(sent.shape[2])
+        for number in where.unique().tolist():
+            mine = where == number
+            received[:, mine] = self._received(sent[..., mine], blocks.scene(number))
+        return received.to(self._device)
+
+    def _received(self, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
+        return torch.stack([self._uplink.received(row, one, setting) for row, one in enumerate(sent)])

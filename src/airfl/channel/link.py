@@ -121,14 +121,14 @@ class Link:
         ĥ = (1 − τ) h + √(τ(1 − τ) Λ_i) CN(0, I). Exact for uncorrelated Rayleigh fading.
         """
         true = self.channels(rounds)
-        if self.config.channel.csi_error == 0.0:
+        if self.config.channel.estimation_error == 0.0:
             return true
         return np.stack(
             [[self._estimate(true[i, j], i, t) for j, t in enumerate(rounds)] for i in range(len(self.trials))]
         )
 
     def _estimate(self, true: np.ndarray, index: int, round_index: int) -> np.ndarray:
-        tau = self.config.channel.csi_error
+        tau = self.config.channel.estimation_error
         if tau == 0.0:
             return true
         generator = stream(self.config.system.seed, "estimation", self.trials[index], round_index)
@@ -138,7 +138,7 @@ class Link:
 
     def error_std(self, devices: np.ndarray) -> np.ndarray:
         """√(τ Λ_i), the standard deviation per antenna of the estimation error, for devices [trials, rounds, K]."""
-        amplitude = np.sqrt(self.config.channel.csi_error) * self.law.amplitude
+        amplitude = np.sqrt(self.config.channel.estimation_error) * self.law.amplitude
         std: np.ndarray = np.take_along_axis(amplitude[:, None, :], devices, axis=2)
         return std
 

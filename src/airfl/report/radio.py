@@ -32,7 +32,44 @@ def radio_sentences(config: Config) -> list[str]:
             f"Interference of {number(channel.interference_dbm)} dBm at every antenna makes the noise in the sum "
             f"{more:.1f} dB larger; none of it counts as privacy."
         )
+    said += impairment_sentences(channel)
     return [sentence for sentence in said if sentence]
+
+
+def impairment_sentences(channel: Channel) -> list[str]:
+    """What goes wrong on air, what it does, and why the promise survives it."""
+    said, phase = [], channel.phase_error_rad
+    if phase > 0:
+        does = "rotates" if channel.symbols == "complex" else "shortens"
+        said.append(
+            f"Oscillators err by {number(phase)} rad, anew in every round and block: that {does} what each device "
+            f"sends, and takes {-100.0 * math.expm1(-0.5 * phase**2):.2g} % of the sum on average. Nothing gets "
+            "longer, so ε stays."
+        )
+    if channel.timing_offset_s > 0:
+        said.append(
+            f"Devices start {number(channel.timing_offset_s)} s early or late (RMS), inside the cyclic prefix, which "
+            "turns bands far from the carrier. Nothing gets longer, so ε stays."
+        )
+    if channel.csi_age_s > 0:
+        off = 100.0 * math.sqrt(channel.estimation_error)
+        said.append(
+            f"Channels are known as they were {number(channel.csi_age_s)} s before, at "
+            f"{number(channel.speed_m_s or 0.0)} m/s off by {off:.2g} % of their amplitude: some devices are heard "
+            "louder than they should be, and the proven bound on how much is booked."
+        )
+    if channel.clipping_db is not None:
+        said.append(
+            f"Amplifiers limit each symbol to {number(channel.clipping_db)} dB above the mean power limit. What is cut "
+            "off makes no contribution longer, so ε stays."
+        )
+    if channel.adc_bits is not None:
+        bits = "1 bit" if channel.adc_bits == 1 else f"{channel.adc_bits} bits"
+        said.append(
+            f"Converters of {bits} at every antenna, with subtracted dither and a full scale beyond all they can hear: "
+            "their error is independent noise in the sum, and none of it counts as privacy."
+        )
+    return said
 
 
 def law_sentences(config: Config) -> list[str]:

@@ -203,7 +203,7 @@ def _dropouts(scheme: SchemeResult, config: Config) -> list[str]:
 
 
 def _leak(scheme: SchemeResult, config: Config) -> list[str]:
-    tau = config.channel.csi_error
+    tau = config.channel.estimation_error
     if not tau or not scheme.records or not scheme.ledgers:
         return []
     disturbance = interference_of(config.channel) / 2.0  # not booked either, and no leak

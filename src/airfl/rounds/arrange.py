@@ -10,10 +10,12 @@ import torch
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import Link
 from airfl.channel.blocks import Grid, grid_of
+from airfl.channel.impairments import check_bands, stretch_of
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
+from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Shield
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
@@ -48,6 +50,8 @@ def arrange_rounds(
     if not scheme.policy.over_air:
         return _ideal(config, scheme, promise, link, dim, clip_norm)
     grid = grid_of(config, dim)
+    check_hardware(config, scheme)
+    check_bands(config.channel, grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
@@ -138,14 +142,23 @@ def _arrange_blocks(
     def law(count: int) -> torch.Tensor:
         later = design_blocks(config, radio, range(config.system.rounds, config.system.rounds + count), grid)
         factor = least_gain(longest(scheme, clip_norm), grid.symbols, link.power_limit)
-        return (later.norm * later.load.sqrt().unsqueeze(-1)).amin(dim=-1) * factor
+        return (later.norm * later.load.sqrt().unsqueeze(-1)).amin(dim=-1) * factor / stretch_of(config.channel)
 
     def spent(norms: torch.Tensor, weights: torch.Tensor) -> float:
         return promise.spent(promise.ledger_at(norms, weights))
 
-    ones = torch.ones_like(least)
+    ones = stretch_of(config.channel) * torch.ones_like(least)
     outlook = Outlook(
-        least, ones, promise.budget, spent, promise.epsilon, law, None, config, link.trials, blocks=plan.minimum
+        least,
+        ones.square(),
+        promise.budget,
+        spent,
+        promise.epsilon,
+        law,
+        None,
+        config,
+        link.trials,
+        blocks=plan.minimum,
     )
     level = _checked_norms(scheme)(outlook)
     plan = with_levels(plan, level)
@@ -242,8 +255,8 @@ def _last_factors(
 ) -> tuple[float, ...] | None:
     """B of P3 per trial; None unless the published bound, with its domain, its smoothness and unit gains, applies."""
     learning, privacy = config.learning, config.privacy
-    applies = promise.accountant == "paper" and learning.server_step == 1.0 and config.channel.csi_error == 0.0
-    applies = applies and promise.template.domain is not None
+    applies = promise.accountant == "paper" and learning.server_step == 1.0 and promise.template.domain is not None
+    applies = applies and config.channel.estimation_error == 0.0
     if learning.domain_diameter is None or privacy.smoothness is None or local_steps is None or not applies:
         return None
     # Silent devices change the normaliser that the bound assumes; so does a number that is drawn.

@@ -103,7 +103,7 @@ def check_views(schedule: Schedule, row: int, ledger: Ledger) -> None:
     w̃ᵀp̃_i = 1). Neither side counts interference. What is booked leaves out the noise of the one device that looks, of
     those that collude, and what leaks, and nothing else may.
     """
-    if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.csi_error > 0.0:
+    if schedule.link.config.privacy.colluding > 0.0 or schedule.link.config.channel.estimation_error > 0.0:
         return
     for event in ledger.events:
         everyone = max(float(schedule.undisturbed_var[row, event.round]), sys.float_info.min)

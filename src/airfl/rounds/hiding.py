@@ -121,7 +121,7 @@ class Problem:
 
     @property
     def _uncertain(self) -> bool:
-        return self.config.system.dropout > 0.0 or self.config.channel.csi_error > 0.0
+        return self.config.system.dropout > 0.0 or self.config.channel.estimation_error > 0.0
 
     @cached_property
     def target(self) -> float:
@@ -303,7 +303,7 @@ class Problem:
 
     def _leak(self, cover: Cover) -> float:
         """Variance of what reaches the sum of quadrature noise and masks, on average over rounds and draws."""
-        if self.config.channel.csi_error == 0.0 or cover.is_nothing():
+        if self.config.channel.estimation_error == 0.0 or cover.is_nothing():
             return 0.0
         quadrature, masks = self._leaks
         return float(cover.quadrature) * quadrature + float(cover.masks) * masks
@@ -376,7 +376,7 @@ class Problem:
         who = self._who(world, t)
         planned = self.planned[t][self.planned[t] >= 0]
         known = torch.from_numpy(self.link.known(self.index, t)[who])
-        true, tau = known, self.config.channel.csi_error
+        true, tau = known, self.config.channel.estimation_error
         if tau > 0.0:
             error = torch.from_numpy(complex_normal(self._foresight(world, t, 1), tuple(known.shape)))
             spread = torch.from_numpy(self.link.law.amplitude[self.index][who]) * math.sqrt(tau)

@@ -66,7 +66,7 @@ def observed(
         edges: who shares masks.
         compact: leave out directions that no device reaches; the same numbers from smaller matrices.
     """
-    privacy, exact = link.config.privacy, link.config.channel.csi_error == 0.0
+    privacy, exact = link.config.privacy, link.config.channel.estimation_error == 0.0
     honest = ~link.colluding[index, who]
     scaling = 1.0 / received_gains(combiner, known)
     told = None if exact or privacy.credit_leak else combiner

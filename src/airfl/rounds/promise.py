@@ -170,14 +170,15 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
     plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
-    return plain and not is_import_path(config.engine.backend)
+    return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 
 def _tightest(config: Config, promise: Promise) -> Promise:
     """The proven accountant that asks for the least noise; the exact one where none asks for less."""
     template = promise.template
     names = []
-    if template.domain is not None and template.domain.smoothness is not None and config.channel.csi_error == 0.0:
+    smooth = template.domain is not None and template.domain.smoothness is not None
+    if smooth and config.channel.estimation_error == 0.0:
         names.append("convergent")
     # Where the combiner serves who is active, its noise tells who that was, unless the floor covers every set.
     if template.hides_participation:

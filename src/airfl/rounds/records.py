@@ -55,6 +55,15 @@ class Watch:
         self.losses[where] = block.losses.to("cpu", torch.float64)
 
 
+def _misalignment(setting: Setting, row: int, kept: torch.Tensor) -> float:
+    """Σ_i |1 − g_i|², with what is left of each device for power's sake; the mean over blocks where gains differ."""
+    heard = setting.heard[row]
+    if setting.blocks is None or setting.blocks.gains is None:
+        return float((1.0 - setting.gains[row] * kept)[heard].abs().square().sum())
+    apart = (1.0 - setting.blocks.gains[row] * kept.unsqueeze(-1))[heard]
+    return float(apart.abs().square().mean(dim=-1).sum())
+
+
 def _accounted_every(config: Config, schedule: Schedule) -> int:
     """How many rounds go by until ε is looked at again, where that takes as long as all rounds so far together.
 
@@ -103,7 +112,7 @@ def record_round(
                 update_norm=float(watch.norms[row][heard[row]].mean()),
                 clipped_fraction=float(over) if clips else 0.0,
                 max_power_w=float(setting.power_w[row].max()) if over_air else math.nan,
-                misalignment=float((1.0 - setting.gains[row] * watch.kept[row])[heard[row]].abs().square().sum()),
+                misalignment=_misalignment(setting, row, watch.kept[row]),
             )
         )
     return records

@@ -15,6 +15,7 @@ from airfl.channel import Link
 from airfl.channel.blocks import symbols_of
 from airfl.parallel import torch_threads
 from airfl.privacy import Budget, Observer
+from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.hiding import Shield
 from airfl.rounds.observed import graph, leak_of, observed, signal_observers
 from airfl.rounds.promise import Promise, longest
@@ -125,6 +126,7 @@ class Schedule:
         apart = slice(None, None, self.copies)
         devices = active[apart, None]
         channels = served_channels(self.link.channels([round_index]), devices)[:, 0]
+        channels = turned(self.link, round_index, active[apart], channels)
         known = served_channels(self.link.estimates([round_index]), devices)[:, 0]
         combiner, cover = self.combiner[:, round_index], self.cover[apart]
         edges = self._edges(round_index, active[apart], cover)
@@ -159,7 +161,7 @@ class Schedule:
             self.hides_participation[apart],
             1 if self.link.config.channel.symbols == "real" else 2,
         )
-        once = self._with_leak(once)
+        once = equipped(self.link, self._with_leak(once))
         return once if self.copies == 1 else once.repeated(self.copies)
 
     def _edges(self, round_index: int, active: np.ndarray, cover: Cover) -> tuple[np.ndarray, ...]:
@@ -211,7 +213,7 @@ class Schedule:
 
     def _with_leak(self, setting: Setting) -> Setting:
         """The round with the noise that is really in its sum, where gains are not what they were meant to be."""
-        if self.link.config.channel.csi_error == 0.0 or setting.cover.is_nothing():
+        if self.link.config.channel.estimation_error == 0.0 or setting.cover.is_nothing():
             return setting
         total, unknown = setting.noise_var.clone(), setting.unknown_var.clone()
         honest = torch.from_numpy(self.link.honest(setting.active))

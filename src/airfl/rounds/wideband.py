@@ -16,10 +16,11 @@ import torch
 
 from airfl.air import Setting
 from airfl.air.setting import NO_EDGES, Blocks
-from airfl.channel.blocks import Grid
+from airfl.channel.blocks import Grid, place_of
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.privacy import Observer
+from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.promise import longest
 from airfl.schemes import Scheme
 from airfl.transceiver import Radio, transmit
@@ -59,6 +60,7 @@ def require_plain(config: Config, scheme: Scheme, what: str) -> None:
     asked = {
         "hides devices in noise or masks of their own": scheme.encoder.cover != "nothing",
         "is run with `channel.csi_error`": config.channel.csi_error > 0.0,
+        "is run with `channel.csi_age_s`": config.channel.csi_age_s > 0.0,
         "is run with `scheme.selection`": config.scheme.selection != "all",
         'is run with system.sampling = "poisson"': config.system.varies,
         'is run with scheme.combiner_columns = "all"': config.scheme.combiner_columns == "all",
@@ -92,22 +94,26 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
 
     def scene(number: int) -> Setting:
         channels = block_channels(plan.radio, t, number, plan.grid, active)
+        true = turned(link, t, active, channels, place_of(number, plan.grid, link.config.channel))
         unit = plan.design.combiner[:, t, number]
         combiner = unit * (plan.norm[::copies, t, number] / plan.design.norm[:, t, number]).unsqueeze(-1)
         # Power is a matter of the whole round, and looked at below.
-        sent = transmit(combiner, channels, length, plan.grid.symbols, math.inf, silent=~heard)
+        sent = transmit(combiner, channels, length, plan.grid.symbols, math.inf, true, silent=~heard)
         noise = plan.noise_var()[::copies, t, number]
-        return Setting(
+        return equipped(link, Setting(
             t, active, schedule.scheme.encoder.length(schedule.clip_norm), sent.gains,
             schedule.gain_bound[::copies, t], noise, noise * link.noise_power
             / (link.noise_power + link.interference_power), link.noise_power, link.interference_power,
-            schedule.cover[::copies], (NO_EDGES,) * len(active), channels, sent.tx_scaling, combiner,
+            schedule.cover[::copies], (NO_EDGES,) * len(active), true, sent.tx_scaling, combiner,
             {"base-station": sent.received_norms}, sent.power_w, schedule.hides_participation[::copies],
             plan.grid.per_symbol, None, number,
-        )  # fmt: skip
+        ))  # fmt: skip
 
+    noise = plan.noise_var()[::copies, t].clone()
+    gains = torch.zeros(spent.shape, dtype=torch.complex128)
     for number in range(plan.grid.count):
         one = scene(number)
+        noise[:, number], gains[..., number] = one.noise_var, one.gains
         spent[..., number] = one.tx_scaling.abs().square()
         worst = torch.maximum(worst, one.seen["base-station"])
     power = spent.mean(dim=-1) * (length**2 / plan.grid.symbols)
@@ -121,12 +127,13 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         "base-station": worst * honest * math.sqrt(2.0 / link.credited_power),
         "everything": torch.where(honest, torch.inf, 0.0).double(),
     }
-    first = scene(0)
+    first, rounded = scene(0), link.config.channel.adc_bits is not None
     whole = Setting(
-        t, active, first.clip_norm, heard.to(torch.complex128), first.gain_bound, schedule.noise_var[::copies, t],
+        t, active, first.clip_norm, heard.to(torch.complex128), first.gain_bound,
+        noise.mean(dim=-1) if rounded else schedule.noise_var[::copies, t],
         schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, first.cover, first.edges,
         first.channels, first.tx_scaling, first.combiner, seen, power, first.hides_participation, plan.grid.per_symbol,
-        Blocks(plan.grid, plan.noise_var()[::copies, t], spent, link.power_limit, scene),
+        Blocks(plan.grid, noise, spent, link.power_limit, scene, gains if link.config.channel.impairments else None),
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from airfl.channel import Link, open_link
+from airfl.channel.impairments import stretch_of
 from airfl.config import Config
 from airfl.randomness import stream
 from airfl.transceiver.combiners import Combiner, combiner_named
@@ -147,16 +148,18 @@ def _design_ragged(config: Config, radio: Radio, rounds: range, known: np.ndarra
 def _gain_bound(config: Config, link: Link, design: Design, known: torch.Tensor, active: np.ndarray) -> torch.Tensor:
     """G_t that no |wᴴ h_i|/|wᴴ ĥ_i| exceeds, but for a chance of ``channel.csi_outage`` over a whole trial.
 
+    Times what else on air can stretch a contribution (``channel.impairments``).
     Given ĥ_i, wᴴ(h_i − ĥ_i) is CN(0, τ Λ_i ‖w‖²), whose modulus exceeds √(τ Λ_i) ‖w‖ √log(N/p) with probability p/N;
     N = K·T events share the outage p. The bound does not change when w is scaled.
     """
     channel = config.channel
-    if channel.csi_error == 0.0:
-        return torch.ones_like(design.norm)
+    stretch = stretch_of(channel)
+    if channel.estimation_error == 0.0:
+        return stretch * torch.ones_like(design.norm)
     events = active.shape[2] * config.system.rounds
     spread = torch.from_numpy(link.error_std(active)) * math.sqrt(math.log(events / channel.csi_outage))
     heard = received_gains(design.combiner, known).abs()
-    return 1.0 + (spread * design.norm.unsqueeze(-1) / heard).amax(dim=-1)
+    return stretch * (1.0 + (spread * design.norm.unsqueeze(-1) / heard).amax(dim=-1))
 
 
 def served_channels(channels: np.ndarray, served: np.ndarray) -> torch.Tensor:

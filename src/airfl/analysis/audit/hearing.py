@@ -65,6 +65,7 @@ def hear(plan: Schedule, setting: Setting, observer: Observer, devices: np.ndarr
         tx_scaling=stretched("scaling"),
         combiner=stretched("combiner"),
         edges=tuple(part.edges for part in parts for _ in range(plan.copies)),
+        hardware=setting.hardware.ideal_converters(),
         noise_power={"base-station": plan.link.credited_power, "eavesdropper": setting.noise_power}.get(observer, 0.0),
     )
     return Hearing(tuned, np.repeat([part.energy for part in parts], plan.copies))
@@ -95,7 +96,7 @@ def _part(link: Link, setting: Setting, observer: Observer, row: int, index: int
     hers = torch.zeros(len(scaling), drawn.shape[1], dtype=torch.complex128)
     hers[here] = drawn[torch.from_numpy(who)]
     power = float(combiner.abs().square().sum()) * setting.noise_power
-    exact = link.config.channel.csi_error == 0.0
+    exact = link.config.channel.estimation_error == 0.0
     sight = eavesdropper_sight(
         hers[here] * paths,
         setting.gains[row][here],

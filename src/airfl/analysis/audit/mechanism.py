@@ -13,7 +13,7 @@ import numpy as np
 from airfl.analysis.audit.canaries import layers_of
 from airfl.analysis.audit.contributions import check_contributions
 from airfl.analysis.audit.covered import check_covered
-from airfl.analysis.audit.worlds import Opener, given_updates, some_of, took_part
+from airfl.analysis.audit.worlds import Opener, given_updates, some_of, took_part, with_ideal_converters
 from airfl.devices import Samples
 from airfl.privacy.checks import Check, certain
 from airfl.privacy.noise_tests import noise_checks, quietest
@@ -48,6 +48,7 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
     Args:
         first_key: keys from here on are nobody else's.
     """
+    opener = with_ideal_converters(opener)
     rounds, dim = single.config.system.rounds, single.schedule.dim
     generator = stream(single.config.system.seed, "canaries", 6)
     looked = some_of(generator, rounds, max(2, MOST_ENTRIES // (FEWEST_ROWS * dim)))

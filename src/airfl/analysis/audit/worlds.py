@@ -55,6 +55,24 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
     )
 
 
+def with_ideal_converters(opener: Opener) -> Opener:
+    """The same repetitions with numbers as antennas hear them.
+
+    The error of converters is independent of what is sent, but two signals meet two errors: whoever takes differences
+    of what is received has to leave it out.
+    """
+
+    def opened(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simulation:
+        batch = opener(single, samples, keys)
+        link = batch.schedule.link
+        if link.config.channel.adc_bits is None:
+            return batch
+        ideal = replace(link, config=link.config.replace({"channel.adc_bits": None}))
+        return replace(batch, schedule=replace(batch.schedule, link=ideal))
+
+    return opened
+
+
 def one_draw(single: Simulation) -> bool:
     """Whether all repetitions of a trial have the same devices in every round."""
     return single.config.system.everyone or single.scheme.encoder.cover != "nothing"
