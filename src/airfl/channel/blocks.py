@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from airfl.channel.geometry import SPEED_OF_LIGHT_M_S
 from airfl.config import Channel, Config
 from airfl.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,14 @@ class Grid:
 
     def block_of(self, dim: int) -> torch.Tensor:
         """The block of every coordinate, [d], int64."""
+        import torch  # here, so that what only plans a link need not load it
+
         return torch.arange(dim) // self.per_symbol % self.count
 
     def energies(self, updates: torch.Tensor) -> torch.Tensor:
         """Of updates [n, d] the energy in each block, [n, B], float64."""
+        import torch
+
         row = self.count * self.per_symbol
         padded = torch.nn.functional.pad(updates, (0, -updates.shape[1] % row)).double()
         return padded.square().reshape(len(updates), -1, self.count, self.per_symbol).sum(dim=(1, 3))
