@@ -105,6 +105,14 @@ def power_text(power_w: float) -> str:
     return f"{power_w * 1e12:.3g} pW"
 
 
+def scaled_text(value: float, unit: str) -> str:
+    """A quantity with the prefix that suits it: 29.1 ms."""
+    for scale, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")):
+        if value >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.2g} {unit}"
+
+
 def percent(mean: float | None, std: float | None = None, trials: int = 1) -> str:
     """An accuracy as a percentage, with its spread over trials if there are several."""
     if mean is None:

@@ -20,6 +20,7 @@ from airfl.wording import (
     number,
     plain_console,
     power_text,
+    scaled_text,
     text_table,
 )
 
@@ -247,16 +248,9 @@ def solved_text(answer: Answer) -> str:
     return f"{value:,}" if isinstance(value, int) else number(float(f"{value:.5g}"))
 
 
-def _scaled(value: float, unit: str) -> str:
-    for scale, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")):
-        if value >= scale:
-            return f"{value / scale:.3g} {prefix}{unit}"
-    return f"{value:.2g} {unit}"
-
-
 def _seconds(value: float) -> str:
-    return _scaled(value, "s") if value < 120 else f"{value / 60:.3g} min"
+    return scaled_text(value, "s") if value < 120 else f"{value / 60:.3g} min"
 
 
 def _joules(value: float) -> str:
-    return _scaled(value, "J") if math.isfinite(value) else "∞"
+    return scaled_text(value, "J") if math.isfinite(value) else "∞"

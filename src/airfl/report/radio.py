@@ -9,7 +9,7 @@ from airfl.channel.blocks import grid_of
 from airfl.channel.budget import link_budget
 from airfl.channel.noise import dbm_of_power
 from airfl.config import Channel, Config
-from airfl.wording import number, power_text
+from airfl.wording import number, power_text, scaled_text
 
 #: What the laws that Sionna draws are called, and what of the geometry is theirs.
 PLACES = {
@@ -107,21 +107,13 @@ def blocks_sentence(config: Config, dim: int) -> str:
         return ""
     airtime = grid.symbols / config.channel.bandwidth_hz
     carries = "two coordinates" if grid.per_symbol == 2 else "one coordinate"
-    text = f"A round is {grid.symbols:,} symbols of {carries} each, {seconds_text(airtime)} on air"
+    text = f"A round is {grid.symbols:,} symbols of {carries} each, {scaled_text(airtime, 's')} on air"
     if grid.count == 1:
         return f"{text}."
     return (
         f"{text}, in {grid.count:,} blocks ({grid.bands:,} of frequency, {grid.spans:,} of time) with a channel and a "
         "combiner each. The quietest block is what is booked, and what the test for a perk looks at."
     )
-
-
-def seconds_text(value: float) -> str:
-    """A time with its unit."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value * 1e9:.3g} ns"
 
 
 def budget_sentence(config: Config) -> str:

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from airfl.air import Setting
@@ -91,6 +90,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
     heard = torch.from_numpy(active >= 0)
     spent = torch.zeros(*active.shape, plan.grid.count, dtype=torch.float64)
     worst = torch.zeros(active.shape, dtype=torch.float64)
+    planned = plan.noise_var()[::copies, t]
 
     def scene(number: int) -> Setting:
         channels = block_channels(plan.radio, t, number, plan.grid, active)
@@ -99,7 +99,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         combiner = unit * (plan.norm[::copies, t, number] / plan.design.norm[:, t, number]).unsqueeze(-1)
         # Power is a matter of the whole round, and looked at below.
         sent = transmit(combiner, channels, length, plan.grid.symbols, math.inf, true, silent=~heard)
-        noise = plan.noise_var()[::copies, t, number]
+        noise = planned[:, number]
         return equipped(link, Setting(
             t, active, schedule.scheme.encoder.length(schedule.clip_norm), sent.gains,
             schedule.gain_bound[::copies, t], noise, noise * link.noise_power
@@ -109,10 +109,10 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
             plan.grid.per_symbol, None, number,
         ))  # fmt: skip
 
-    noise = plan.noise_var()[::copies, t].clone()
+    noise, first = planned.clone(), scene(0)
     gains = torch.zeros(spent.shape, dtype=torch.complex128)
     for number in range(plan.grid.count):
-        one = scene(number)
+        one = first if number == 0 else scene(number)
         noise[:, number], gains[..., number] = one.noise_var, one.gains
         spent[..., number] = one.tx_scaling.abs().square()
         worst = torch.maximum(worst, one.seen["base-station"])
@@ -127,7 +127,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         "base-station": worst * honest * math.sqrt(2.0 / link.credited_power),
         "everything": torch.where(honest, torch.inf, 0.0).double(),
     }
-    first, rounded = scene(0), link.config.channel.adc_bits is not None
+    rounded = link.config.channel.adc_bits is not None
     whole = Setting(
         t, active, first.clip_norm, heard.to(torch.complex128), first.gain_bound,
         noise.mean(dim=-1) if rounded else schedule.noise_var[::copies, t],
@@ -154,10 +154,3 @@ def least_of(plan: BlockPlan) -> torch.Tensor:
     """min_b π_tb, [trials, T]: what the perk test looks at, since noise that had to be raised is not free."""
     least: torch.Tensor = plan.minimum.amin(dim=-1)
     return least
-
-
-def spread_of(plan: BlockPlan) -> np.ndarray:
-    """By how many dB the noisiest and the quietest block of a round differ from its median, [trials, T, 2]."""
-    decibels = 20.0 * plan.minimum.log10()
-    middle = decibels.median(dim=-1).values
-    return torch.stack([decibels.amax(dim=-1) - middle, middle - decibels.amin(dim=-1)], dim=-1).numpy()
