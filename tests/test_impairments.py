@@ -36,6 +36,9 @@ COMPLEX = {"channel.symbols": "complex"}
 PHASE = {"channel.phase_error_rad": 0.7}
 LATE = {"channel.timing_offset_s": 2e-8, "channel.cyclic_prefix_s": 1.2e-7, **BANDS}
 AGED = {"channel.csi_age_s": 2e-3, "channel.speed_m_s": 5.0}
+#: Four spans of time because devices move; five bands that hear the same echoes.
+MOVING = {"channel.bandwidth_hz": 1e3}
+LINE = {"channel.delay_spread_s": 5e-8, "channel.timing_offset_s": 2e-8, "channel.cyclic_prefix_s": 1.2e-7}
 #: Where privacy asks for more noise than the link has, power is held back, and no amplifier is ever at its limit.
 CLIPPED = {"channel.clipping_db": 1.0, "privacy.epsilon": 1e6, "channel.power_w": 1e-7, **SIGNAL}
 DIGITAL = {"channel.adc_bits": 7, **SIGNAL}
@@ -50,6 +53,9 @@ EFFECTS_ON = {
     "timing-phase-complex": {**LATE, **PHASE, **COMPLEX},
     "aged": AGED,
     "aged-phase": {**AGED, **PHASE, "channel.csi_error": 0.01},
+    "aged-blocks-complex": {**AGED, **BANDS, **COMPLEX},
+    "aged-moving-complex": {**AGED, **COMPLEX, **MOVING},
+    "aged-line-timing-complex": {**AGED, **LINE, **PHASE, **COMPLEX},
     "clipping": CLIPPED,
     "clipping-complex": {**CLIPPED, **COMPLEX},
     "clipping-phase-complex": {**CLIPPED, **PHASE, **COMPLEX},
@@ -160,6 +166,11 @@ def starts(dim, copies, generator):
     return table / np.linalg.norm(table, axis=1, keepdims=True)
 
 
+def units(setting):
+    """Of each coordinate, in which what is booked of a round bounds it: gain bounds of its block over the round's."""
+    return 1.0 if setting.blocks is None else setting.blocks.ratios[0, setting.blocks.grid.block_of(DIM)]
+
+
 def longest_move(setting, relation, clip_norm, seed):
     """Random restarts with ascent over what one device sends, for both of two worlds; the others' updates stay."""
     generator = np.random.default_rng(seed)
@@ -170,7 +181,7 @@ def longest_move(setting, relation, clip_norm, seed):
     def heard(rows):
         updates = others.clone()
         updates[:, device] = torch.from_numpy(rows)
-        return received(copies, updates)
+        return received(copies, updates) / units(setting)
 
     def within(rows):
         return rows * np.minimum(1.0, clip_norm * (1.0 - 4e-5) / np.linalg.norm(rows, axis=1, keepdims=True))
@@ -475,7 +486,8 @@ BAD = [
     (["channel.csi_age_s=1e-3"], "goes with `speed_m_s`"),
     (["channel.csi_age_s=0.01", "channel.speed_m_s=5"], "first zero of J_0"),
     (["channel.csi_age_s=1e-3", "channel.speed_m_s=5", 'channel.fading="rician"'], "uncorrelated Rayleigh"),
-    (["channel.csi_age_s=1e-3", "channel.speed_m_s=5", "channel.coherence_hz=4e6"], "one block of time"),
+    (["channel.csi_age_s=1e-3", "channel.speed_m_s=5", "channel.coherence_hz=4e6", 'scheme.names=["airfl-shielded"]',
+      "scheme.cover_price_db=100"], "noise or masks of their own"),
     (["channel.clipping_db=3", 'scheme.uplink="signal"', "channel.coherence_hz=4e6"], "single carrier"),
     (["channel.phase_error_rad=0.1", 'scheme.names=["airfl-an"]'], "noise or masks"),
     (["channel.clipping_db=3", 'scheme.uplink="signal"', 'scheme.names=["airfl-shielded"]'], "noise or masks"),

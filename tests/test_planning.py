@@ -68,7 +68,7 @@ def test_gain_bound_holds_for_the_realised_gains(tiny):
 def test_a_broken_gain_bound_is_booked_and_refused(tiny, monkeypatch):
     """If the outage happens, the ledger takes the true gain and the model is not released."""
 
-    monkeypatch.setattr("airfl.transceiver.radio._gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
+    monkeypatch.setattr("airfl.transceiver.radio.gain_bound", lambda *a: torch.ones(2, 4, dtype=torch.float64))
     result = airfl.run(tiny.replace({"channel.csi_error": 0.05, "scheme.names": ["airfl-dp"]}))
     assert result.schemes["airfl-dp"].status == "refused"
     assert result.schemes["airfl-dp"].models is None
@@ -109,7 +109,7 @@ def test_silent_devices(tiny, selection):
 def test_selections_keep_what_they_say():
     h = seeded_channels(8, 30, 3, 1)
     power = h.abs().square().sum(-1)
-    chosen = SELECTIONS["strongest"](h, 20)
+    chosen = SELECTIONS["strongest"](lambda: [h], 20)
     assert chosen.shape == (3, 20)
     for i in range(3):
         left_out = sorted(set(range(30)) - set(chosen[i].tolist()))
@@ -118,7 +118,7 @@ def test_selections_keep_what_they_say():
     h = seeded_channels(8, 30, 40, 1)
     bounds = {}
     for name, select in SELECTIONS.items():
-        picked = select(h, 20)
+        picked = select(lambda: [h], 20)
         bounds[name] = certificate(h.gather(1, picked.unsqueeze(-1).expand(-1, -1, 8)))
     assert float((bounds["greedy"] / bounds["strongest"]).median()) < 0.97
 

@@ -32,6 +32,7 @@ class Blocks:
         spent: |s_ib|², [trials, K, B]; 0 where nobody sends.
         power_limit: P, of a symbol on average over the round.
         scene: one block as a round of its own, for an uplink that simulates antennas.
+        ratios: of each block's gain bound to the round's, [trials, B]; at most one.
         gains: of each device in each block, [trials, K, B], complex128; None where they are those of the round.
     """
 
@@ -40,6 +41,7 @@ class Blocks:
     spent: torch.Tensor
     power_limit: float
     scene: Callable[[int], Setting]
+    ratios: torch.Tensor
     gains: torch.Tensor | None = None
 
     def repeated(self, copies: int) -> Blocks:
@@ -49,6 +51,7 @@ class Blocks:
             noise_var=self.noise_var.repeat_interleave(copies, dim=0),
             spent=self.spent.repeat_interleave(copies, dim=0),
             scene=lambda block: self.scene(block).repeated(copies),
+            ratios=self.ratios.repeat_interleave(copies, dim=0),
             gains=None if self.gains is None else self.gains.repeat_interleave(copies, dim=0),
         )
 
@@ -87,7 +90,8 @@ class Setting:
         hides_participation: whether v would have been the same whoever took part, [trials].
         per_symbol: coordinates that a symbol carries.
         blocks: what differs over the round; None where channels stand still. Then the above are of all blocks together:
-            the noise is their mean, what is booked the least of them, and devices are seen as in the worst.
+            the noise is their mean, what is booked the least of them (over the squared ratio of gain bounds), and
+            devices are seen as in the worst.
         block: the number of this block, where this is one of several.
         hardware: amplifiers and converters.
     """
@@ -149,6 +153,13 @@ class Setting:
     def heard(self) -> torch.Tensor:
         """Places where somebody sends, [trials, K], bool."""
         return torch.from_numpy(self.active >= 0)
+
+    @property
+    def loudest(self) -> torch.Tensor:
+        """The largest modulus of a gain, [trials]; of blocks beside the noise that is booked of the round."""
+        if self.blocks is None or self.blocks.gains is None:
+            return self.gains.abs().amax(dim=1)
+        return (self.blocks.gains.abs().amax(dim=1) / self.blocks.ratios).amax(dim=1)
 
     def undisturbed(self) -> Setting:
         """The same without interference: for whoever knows it, or hears the devices where it is not.

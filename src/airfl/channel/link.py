@@ -97,6 +97,13 @@ class Link:
         """Channels of all devices in one block of a round, [trials, devices, antennas]."""
         return np.stack([self.law.draw_in(index, round_index, place) for index in range(len(self.trials))])
 
+    def estimated_in(self, true: np.ndarray, round_index: int, place: Place) -> np.ndarray:
+        """The same as the base station knows them, as old in every block; see ``estimates`` and ``Law.error_in``."""
+        if self.config.channel.estimation_error == 0.0:
+            return true
+        rows = range(len(self.trials))
+        return np.stack([self._blurred(true[i], i, self.law.error_in(i, round_index, place)) for i in rows])
+
     def known(self, index: int, round_index: int) -> np.ndarray:
         """The same as the base station knows them; see ``estimates``."""
         return self._estimate(self.drawn(index, round_index), index, round_index)
@@ -128,12 +135,16 @@ class Link:
         )
 
     def _estimate(self, true: np.ndarray, index: int, round_index: int) -> np.ndarray:
-        tau = self.config.channel.estimation_error
-        if tau == 0.0:
+        if self.config.channel.estimation_error == 0.0:
             return true
         generator = stream(self.config.system.seed, "estimation", self.trials[index], round_index)
+        return self._blurred(true, index, complex_normal(generator, true.shape))
+
+    def _blurred(self, true: np.ndarray, index: int, unit: np.ndarray) -> np.ndarray:
+        """(1 − τ) h + √(τ(1 − τ) Λ_i) unit."""
+        tau = self.config.channel.estimation_error
         spread = np.sqrt(tau * (1.0 - tau)) * self.law.amplitude[index]
-        estimated: np.ndarray = (1.0 - tau) * true + spread[:, None] * complex_normal(generator, true.shape)
+        estimated: np.ndarray = (1.0 - tau) * true + spread[:, None] * unit
         return estimated
 
     def error_std(self, devices: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import torch
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import Link
 from airfl.channel.blocks import Grid, grid_of
-from airfl.channel.impairments import check_bands, stretch_of
+from airfl.channel.impairments import check_bands
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
@@ -20,7 +20,7 @@ from airfl.rounds.hiding import Shield
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
-from airfl.rounds.wideband import least_of, plan_blocks, require_plain, with_levels
+from airfl.rounds.wideband import plan_blocks, require_plain, with_levels
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
@@ -135,22 +135,25 @@ def _arrange_blocks(
 ) -> Schedule:
     """The same where a round is several blocks: policies choose levels, and blocks below them are raised."""
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
-    if promise.accountant == "sampled":
-        promise = promise.without_credit()  # noise of blocks tells who took part
-    least, active = least_of(plan), plan.design.active
+    # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
+    # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
+    hides = config.scheme.combiner_columns == "all" and can_hide_participation(config, tells=scheme.encoder.remembers)
+    if promise.accountant == "sampled" and not hides:
+        promise = promise.without_credit()
+    # The quietest block: noise that had to be raised is not free.
+    least, active = plan.least.amin(dim=-1), trimmed(plan.design.active)
 
     def law(count: int) -> torch.Tensor:
         later = design_blocks(config, radio, range(config.system.rounds, config.system.rounds + count), grid)
         factor = least_gain(longest(scheme, clip_norm), grid.symbols, link.power_limit)
-        return (later.norm * later.load.sqrt().unsqueeze(-1)).amin(dim=-1) * factor / stretch_of(config.channel)
+        return (later.norm * later.load.sqrt().unsqueeze(-1) / later.gain_bound).amin(dim=-1) * factor
 
     def spent(norms: torch.Tensor, weights: torch.Tensor) -> float:
         return promise.spent(promise.ledger_at(norms, weights))
 
-    ones = stretch_of(config.channel) * torch.ones_like(least)
     outlook = Outlook(
         least,
-        ones.square(),
+        plan.gain_bound.square(),
         promise.budget,
         spent,
         promise.epsilon,
@@ -158,7 +161,8 @@ def _arrange_blocks(
         None,
         config,
         link.trials,
-        blocks=plan.minimum,
+        blocks=plan.least,
+        ratios=plan.ratios,
     )
     level = _checked_norms(scheme)(outlook)
     plan = with_levels(plan, level)
@@ -173,10 +177,10 @@ def _arrange_blocks(
         active,
         least,
         level,
-        ones,
+        plan.gain_bound,
         Cover.of(trials=len(link.trials)),
         plan.design.combiner[:, :, 0],
-        (False,) * len(link.trials),
+        (hides,) * len(link.trials),
         promise.budget,
         blocks=plan,
     )

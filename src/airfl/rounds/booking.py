@@ -50,13 +50,13 @@ def book(
     """
     template, config = schedule.promise.template, schedule.link.config
     booked: list[Booked] = []
-    copies = schedule.copies if gradient_var is None else 1
+    copies, loudest = schedule.copies if gradient_var is None else 1, setting.loudest
     for row in range(0, len(setting.gains), copies):
         gains, domain, steps = setting.gains[row].abs(), None, max_local_steps(row)
         if template.domain is not None and steps is not None:
             mean_gain = float(gains.sum()) / schedule.normaliser
             domain = replace(template.domain, local_steps=steps, mean_gain=mean_gain)
-        largest, bound = float(gains.max()), float(setting.gain_bound[row])
+        largest, bound = float(loudest[row]), float(setting.gain_bound[row])
         # Nobody sends, so nothing is told. Not where credit goes by the law: it covers such rounds too.
         if schedule.scheme.encoder.cover != "nothing" and not bool(setting.heard[row].any()):
             bound = largest = 0.0

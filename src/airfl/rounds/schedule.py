@@ -257,7 +257,7 @@ class Schedule:
             hides_participation=tuple(np.repeat(self.hides_participation, copies).tolist()),
             combiner=self.combiner if same else stretch(self.combiner),
             copies=self.copies * copies if same else 1,
-            blocks=None if self.blocks is None else repeated_plan(self.blocks, copies),
+            blocks=None if self.blocks is None else repeated_plan(self.blocks, copies, link),
         )
 
     def never_heard(self) -> list[int]:

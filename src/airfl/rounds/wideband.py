@@ -3,18 +3,29 @@
 A neighbour may put all its energy into one block. So what is booked of a round is its least noisy block; blocks below
 the round's level are raised to it (``transceiver.levels``), and a device counts as seen as in the block that shows it
 best.
+
+With estimated channels blocks have gain bounds G_tb of their own, and gains g_itb that are complex and differ. Two
+updates that are S apart, S_b of it in block b, give sums that are
+
+    Σ_b |g_itb|² S_b²/v_tb ≤ S² max_b G_tb²/v_tb
+
+apart in units of the noise, and all of it in the worst block meets this. So what is booked are G_t = max_b G_tb and
+v_t = min_b v_tb (G_t/G_tb)²: a level ℓ_t stands for norms of at least ℓ_t G_tb/G_t. G_t beside the noise of the
+quietest block would be valid too, and up to (G_t/G_tb)² too much.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
 from airfl.air import Setting
 from airfl.air.setting import NO_EDGES, Blocks
+from airfl.channel import Link
 from airfl.channel.blocks import Grid, place_of
 from airfl.config import Config
 from airfl.errors import InputError
@@ -48,6 +59,22 @@ class BlockPlan:
     norm: torch.Tensor
     radio: Radio
 
+    @cached_property
+    def gain_bound(self) -> torch.Tensor:
+        """G_t, [trials, T]; copies share it, as they do designs."""
+        bound: torch.Tensor = self.design.gain_bound.amax(dim=-1)
+        return bound
+
+    @cached_property
+    def ratios(self) -> torch.Tensor:
+        """G_tb/G_t, [trials, T, B]."""
+        return self.design.gain_bound / self.gain_bound.unsqueeze(-1)
+
+    @property
+    def least(self) -> torch.Tensor:
+        """π_tb G_t/G_tb, what the power allows in the units of the round's level, [trials, T, B]."""
+        return self.minimum / self.ratios
+
     def noise_var(self) -> torch.Tensor:
         """(σ² + I)/2 q_tb², [trials, T, B]."""
         link = self.radio.link
@@ -58,11 +85,6 @@ def require_plain(config: Config, scheme: Scheme, what: str) -> None:
     """Refuse in one sentence what is not simulated together with several blocks or complex symbols."""
     asked = {
         "hides devices in noise or masks of their own": scheme.encoder.cover != "nothing",
-        "is run with `channel.csi_error`": config.channel.csi_error > 0.0,
-        "is run with `channel.csi_age_s`": config.channel.csi_age_s > 0.0,
-        "is run with `scheme.selection`": config.scheme.selection != "all",
-        'is run with system.sampling = "poisson"': config.system.varies,
-        'is run with scheme.combiner_columns = "all"': config.scheme.combiner_columns == "all",
         "is run with an [eavesdropper]": config.eavesdropper is not None,
     }
     found = next((words for words, is_so in asked.items() if is_so), None)
@@ -76,6 +98,11 @@ def require_plain(config: Config, scheme: Scheme, what: str) -> None:
 def plan_blocks(config: Config, scheme: Scheme, radio: Radio, clip_norm: float, grid: Grid) -> BlockPlan:
     """All blocks with the least norms that the power allows."""
     require_plain(config, scheme, f"{grid.count:,} blocks a round")
+    if config.scheme.selection == "aligned":
+        raise InputError(
+            f'scheme.selection = "aligned" finds who sends together with one combiner, and a round has {grid.count:,} '
+            'blocks here; take "strongest" or "greedy", or one block of time and frequency'
+        )
     design = design_blocks(config, radio, range(config.system.rounds), grid)
     factor = least_gain(longest(scheme, clip_norm), grid.symbols, radio.link.power_limit)
     minimum = design.norm * (factor * design.load.sqrt()).unsqueeze(-1)
@@ -90,19 +117,20 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
     heard = torch.from_numpy(active >= 0)
     spent = torch.zeros(*active.shape, plan.grid.count, dtype=torch.float64)
     worst = torch.zeros(active.shape, dtype=torch.float64)
-    planned = plan.noise_var()[::copies, t]
+    planned, ratios = plan.noise_var()[::copies, t], plan.ratios[:, t]
+    estimated = link.config.channel.estimation_error > 0.0
 
     def scene(number: int) -> Setting:
-        channels = block_channels(plan.radio, t, number, plan.grid, active)
+        known, channels = block_channels(plan.radio, t, number, plan.grid, active)
         true = turned(link, t, active, channels, place_of(number, plan.grid, link.config.channel))
         unit = plan.design.combiner[:, t, number]
         combiner = unit * (plan.norm[::copies, t, number] / plan.design.norm[:, t, number]).unsqueeze(-1)
         # Power is a matter of the whole round, and looked at below.
-        sent = transmit(combiner, channels, length, plan.grid.symbols, math.inf, true, silent=~heard)
+        sent = transmit(combiner, known, length, plan.grid.symbols, math.inf, true, silent=~heard)
         noise = planned[:, number]
         return equipped(link, Setting(
             t, active, schedule.scheme.encoder.length(schedule.clip_norm), sent.gains,
-            schedule.gain_bound[::copies, t], noise, noise * link.noise_power
+            schedule.gain_bound[::copies, t] * ratios[:, number], noise, noise * link.noise_power
             / (link.noise_power + link.interference_power), link.noise_power, link.interference_power,
             schedule.cover[::copies], (NO_EDGES,) * len(active), true, sent.tx_scaling, combiner,
             {"base-station": sent.received_norms}, sent.power_w, schedule.hides_participation[::copies],
@@ -129,11 +157,12 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
     }
     rounded = link.config.channel.adc_bits is not None
     whole = Setting(
-        t, active, first.clip_norm, heard.to(torch.complex128), first.gain_bound,
+        t, active, first.clip_norm, heard.to(torch.complex128), schedule.gain_bound[::copies, t],
         noise.mean(dim=-1) if rounded else schedule.noise_var[::copies, t],
         schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, first.cover, first.edges,
         first.channels, first.tx_scaling, first.combiner, seen, power, first.hides_participation, plan.grid.per_symbol,
-        Blocks(plan.grid, noise, spent, link.power_limit, scene, gains if link.config.channel.impairments else None),
+        Blocks(plan.grid, noise, spent, link.power_limit, scene, ratios,
+               gains if estimated or link.config.channel.impairments else None),
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)
@@ -141,16 +170,12 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
 
 def with_levels(plan: BlockPlan, level: torch.Tensor) -> BlockPlan:
     """The plan with every block at its round's level or above."""
-    return BlockPlan(plan.grid, plan.design, plan.minimum, raised(plan.minimum, level), plan.radio)
+    return BlockPlan(plan.grid, plan.design, plan.minimum, raised(plan.minimum, level, plan.ratios), plan.radio)
 
 
-def repeated_plan(plan: BlockPlan, copies: int) -> BlockPlan:
-    """Norms for every copy of a trial; designs are shared."""
+def repeated_plan(plan: BlockPlan, copies: int, link: Link | None = None) -> BlockPlan:
+    """Norms for every copy of a trial; designs are shared, or repeated where ``link`` has draws for every copy."""
     minimum, norm = (values.repeat_interleave(copies, dim=0) for values in (plan.minimum, plan.norm))
-    return BlockPlan(plan.grid, plan.design, minimum, norm, plan.radio)
-
-
-def least_of(plan: BlockPlan) -> torch.Tensor:
-    """min_b π_tb, [trials, T]: what the perk test looks at, since noise that had to be raised is not free."""
-    least: torch.Tensor = plan.minimum.amin(dim=-1)
-    return least
+    if link is None:
+        return BlockPlan(plan.grid, plan.design, minimum, norm, plan.radio)
+    return BlockPlan(plan.grid, plan.design.repeated(copies), minimum, norm, replace(plan.radio, link=link))

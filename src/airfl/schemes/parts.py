@@ -67,8 +67,10 @@ class Outlook:
         last_factors: B of P3 for each trial, where a domain is enforced and the accountant's bound uses it; else None.
         config: the run.
         trials: trial numbers, for keyed draws.
-        blocks: π_tb of rounds that are several blocks, [trials, T, B]; then ``minimum`` is the least of a round, and
-            norms are levels that all blocks below are raised to. None: a round is one block.
+        blocks: π_tb/r_tb of rounds that are several blocks, [trials, T, B]; then ``minimum`` is the least of a round,
+            and norms are levels that all blocks below are raised to. None: a round is one block.
+        ratios: r_tb, the gain bounds of blocks over the round's, [trials, T, B]: noise is that of norms
+            r_tb max(blocks, level).
     """
 
     minimum: torch.Tensor
@@ -81,6 +83,7 @@ class Outlook:
     config: Config
     trials: tuple[int, ...]
     blocks: torch.Tensor | None = None
+    ratios: torch.Tensor | None = None
 
     def require_budget(self) -> Budget:
         """The budget, or a clear word that there is none."""

@@ -52,7 +52,7 @@ class WithinBudget(Policy):
             pairs = zip(outlook.minimum, outlook.last_factors, strict=True)
             return torch.stack([allocate_finite_domain(row, budget.total, factor) for row, factor in pairs])
         if budget.total is not None and outlook.blocks is not None:
-            return allocate_levels(outlook.blocks, budget.total, outlook.weights)
+            return allocate_levels(outlook.blocks, budget.total, outlook.weights, outlook.ratios)
         if budget.total is not None:
             return allocate(outlook.minimum, budget.total, outlook.weights)
         lifted = outlook.at_floor(budget.floor)

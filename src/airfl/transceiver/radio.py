@@ -53,14 +53,18 @@ class Radio:
 
     def rounds(self, config: Config, rounds: range) -> Rounds:
         """Design some rounds, once, whichever scheme asks first."""
-        scheme = config.scheme
-        key = (
-            rounds, scheme.combiner, scheme.effort, scheme.combiner_columns, scheme.selection, scheme.share,
-            scheme.phases,
-        )  # fmt: skip
+        key = (rounds, *asked_of(config))
         if key not in self.found:
             self.found[key] = _join_chunks(config, self, rounds)
         return self.found[key]
+
+
+def asked_of(config: Config) -> tuple[object, ...]:
+    """What designs depend on beside their channels."""
+    scheme = config.scheme
+    return (
+        scheme.combiner, scheme.effort, scheme.combiner_columns, scheme.selection, scheme.share, scheme.phases,
+    )  # fmt: skip
 
 
 def open_radio(config: Config, trials: Sequence[int], device: torch.device = CPU) -> Radio:
@@ -97,17 +101,40 @@ def _design_chunk(config: Config, radio: Radio, rounds: range) -> Rounds:
         design, active = design.cpu(), np.take_along_axis(active, chosen.cpu().numpy(), axis=2)
     else:
         if scheme.selection != "all":
-            chosen = SELECTIONS[scheme.selection](served_channels(known, active), config.num_transmitting)
+            candidates = served_channels(known, active)
+            chosen = SELECTIONS[scheme.selection](lambda: [candidates], config.num_transmitting)
             active = np.take_along_axis(active, chosen.numpy(), axis=2)
-        everyone = np.broadcast_to(np.arange(system.num_devices), (*active.shape[:2], system.num_devices))
-        served = everyone if scheme.combiner_columns == "all" else active
-        channels = served_channels(known, served)
-        if scheme.combiner == "zero-forcing":
-            design = zero_forcing(channels, _phases(config, link, rounds, served.shape[2]))
-        else:
-            design = combiner_for(config, radio)(channels)
+        served = served_by(config, active)
+        design = designed(config, radio, served_channels(known, served), [(t,) for t in rounds])
     design.require_ok()
-    return design, active, _gain_bound(config, link, design, served_channels(known, active), filled(active))
+    return design, active, gain_bound(config, link, design, served_channels(known, active), filled(active))
+
+
+def served_by(config: Config, active: np.ndarray) -> np.ndarray:
+    """Whom combiners serve: who is active, [trials, ..., K], or all n."""
+    if config.scheme.combiner_columns == "active":
+        return active
+    count = config.system.num_devices
+    return np.broadcast_to(np.arange(count), (*active.shape[:-1], count))
+
+
+def designed(
+    config: Config,
+    radio: Radio,
+    channels: torch.Tensor,
+    keys: Sequence[tuple[int, ...]],
+    where: tuple[np.ndarray, ...] | None = None,
+) -> Design:
+    """Combiners of some rounds or blocks for channels [trials, rounds, K, m].
+
+    Args:
+        keys: what draws of each round are keyed with beside the trial.
+        where: the trials and rounds that channels [N, K, m] are of, where not all of them.
+    """
+    if config.scheme.combiner != "zero-forcing":
+        return combiner_for(config, radio)(channels)
+    phases = _phases(config, radio.link, keys, channels.shape[-2])
+    return zero_forcing(channels, phases if phases is None or where is None else phases[where])
 
 
 def combiner_for(config: Config, radio: Radio) -> Combiner:
@@ -119,44 +146,54 @@ def combiner_for(config: Config, radio: Radio) -> Combiner:
 
 
 def _design_ragged(config: Config, radio: Radio, rounds: range, known: np.ndarray, active: np.ndarray) -> Rounds:
-    """Rounds with different numbers of active devices: those with the same number are designed together.
+    """Rounds with different numbers of active devices."""
+    channels = served_channels(known, active)
+    design = designed_by_count(config, radio, channels, (active >= 0).sum(axis=2), [(t,) for t in rounds])
+    # Places that are not taken are looked up as the row's first device, which is served: the bound is unchanged.
+    return design, active, gain_bound(config, radio.link, design, channels, filled(active))
 
-    For a round without any, a combiner for the first device stands in: something has to be received.
+
+def designed_by_count(
+    config: Config, radio: Radio, channels: torch.Tensor, counts: np.ndarray, keys: Sequence[tuple[int, ...]]
+) -> Design:
+    """Combiners for the first ``counts`` [trials, rounds] of channels [trials, rounds, K, m].
+
+    Rows with the same number of devices are designed together. For a row without any, a combiner for the first device
+    stands in: something has to be received.
     """
-    shape = active.shape[:2]
-    counts = np.maximum((active >= 0).sum(axis=2), 1)
-    combiner = torch.zeros(*shape, config.system.num_antennas, dtype=torch.complex128)
+    shape, counts = counts.shape, np.maximum(counts, 1)
+    combiner = torch.zeros(*shape, channels.shape[-1], dtype=torch.complex128)
     norm = torch.zeros(shape, dtype=torch.float64)
     for count in np.unique(counts).tolist():
         where = np.nonzero(counts == count)
-        served = np.maximum(active[where][:, :count], 0)
-        channels = torch.from_numpy(np.take_along_axis(known[where], served[..., None], axis=1))
-        if config.scheme.combiner == "zero-forcing":
-            phases = _phases(config, radio.link, rounds, count)
-            part = zero_forcing(channels, None if phases is None else phases[where])
-        else:
-            part = combiner_for(config, radio)(channels)
+        part = designed(config, radio, channels[where][:, :count], keys, where)
         part.require_ok()
         combiner[where], norm[where] = part.combiner, part.norm
-    nothing = torch.zeros(shape, dtype=torch.float64)
+    nothing = torch.zeros_like(norm)
     status: tuple[Status, ...] = tuple("ok" for _ in range(norm.numel()))
-    design = Design(combiner, norm, nothing, nothing.to(torch.int64), status)
-    # Places that are not taken are looked up as the row's first device, which is served: the bound is unchanged.
-    return design, active, _gain_bound(config, radio.link, design, served_channels(known, active), filled(active))
+    return Design(combiner, norm, nothing, nothing.to(torch.int64), status)
 
 
-def _gain_bound(config: Config, link: Link, design: Design, known: torch.Tensor, active: np.ndarray) -> torch.Tensor:
-    """G_t that no |wᴴ h_i|/|wᴴ ĥ_i| exceeds, but for a chance of ``channel.csi_outage`` over a whole trial.
+def gain_bound(
+    config: Config, link: Link, design: Design, known: torch.Tensor, active: np.ndarray, blocks: int = 1
+) -> torch.Tensor:
+    """G_tb that no |wᴴ h_i|/|wᴴ ĥ_i| exceeds, but for a chance of ``channel.csi_outage`` over a whole trial.
 
     Times what else on air can stretch a contribution (``channel.impairments``).
-    Given ĥ_i, wᴴ(h_i − ĥ_i) is CN(0, τ Λ_i ‖w‖²), whose modulus exceeds √(τ Λ_i) ‖w‖ √log(N/p) with probability p/N;
-    N = K·T events share the outage p. The bound does not change when w is scaled.
+    Given all estimates, wᴴ(h_i − ĥ_i) is CN(0, τ Λ_i ‖w‖²) in every block (``Law.error_in``), whose modulus exceeds
+    √(τ Λ_i) ‖w‖ √log(N/p) with probability p/N; N = K·T·B events, dependent or not, share the outage p. The bound does
+    not change when w is scaled.
+
+    Args:
+        design: of rounds, or of their blocks, [trials, N].
+        known: ĥ of who is active there, [trials, N, K, m].
+        blocks: B.
     """
     channel = config.channel
     stretch = stretch_of(channel)
     if channel.estimation_error == 0.0:
         return stretch * torch.ones_like(design.norm)
-    events = active.shape[2] * config.system.rounds
+    events = active.shape[2] * config.system.rounds * blocks
     spread = torch.from_numpy(link.error_std(active)) * math.sqrt(math.log(events / channel.csi_outage))
     heard = received_gains(design.combiner, known).abs()
     return stretch * (1.0 + (spread * design.norm.unsqueeze(-1) / heard).amax(dim=-1))
@@ -173,11 +210,11 @@ def filled(active: np.ndarray) -> np.ndarray:
     return np.where(active < 0, first, active)
 
 
-def _phases(config: Config, link: Link, rounds: Sequence[int], count: int) -> torch.Tensor | None:
+def _phases(config: Config, link: Link, keys: Sequence[tuple[int, ...]], count: int) -> torch.Tensor | None:
     if config.scheme.phases == "ones":
         return None
     angles = [
-        [stream(config.system.seed, "phases", trial, t).uniform(-np.pi, np.pi, count) for t in rounds]
+        [stream(config.system.seed, "phases", trial, *key).uniform(-np.pi, np.pi, count) for key in keys]
         for trial in link.trials
     ]
     return torch.from_numpy(np.exp(1j * np.asarray(angles)))

@@ -117,7 +117,7 @@ def _booked(batch: Simulation, t: int, events: Sequence[RoundEvent]) -> bool:
     ):
         return False
     unknown = _unknown(batch, setting) * slack + ROUNDED * setting.noise_var
-    loudest = setting.gains.abs().amax(dim=1).tolist()
+    loudest = setting.loudest.tolist()
     return all(
         event.noise_var <= most
         and gain <= event.gain_bound * slack
@@ -135,7 +135,7 @@ def _unknown(batch: Simulation, setting: Setting) -> torch.Tensor:
     link, planned, own = batch.schedule.link, setting.undisturbed().noise_var, setting.cover.own
     if setting.blocks is not None:  # a neighbour may be in the quietest block alone
         share = setting.noise_power / (setting.noise_power + setting.interference_power)
-        return setting.blocks.noise_var.amin(dim=1) * share
+        return (setting.blocks.noise_var / setting.blocks.ratios.square()).amin(dim=1) * share
     squares = torch.where(setting.heard, setting.gains.real.square(), 0.0)
     everyone, honest = squares.sum(dim=1), (squares * torch.from_numpy(link.honest(setting.active))).sum(dim=1)
     others = torch.where(setting.heard.sum(dim=1) > 1, everyone - squares.amax(dim=1), everyone)
@@ -153,7 +153,9 @@ def _alone(
     plan = batch.schedule
     setting = plan.setting(t)
     active, waiting = plan.active_in(t), list(wanted)
-    quiet = batch.heard(setting, given_updates(batch, setting, {})).double().cpu()
+    # Beside the noise that is booked of the round: what is said in a quieter block counts for more.
+    ratios = 1.0 if setting.blocks is None else setting.blocks.ratios[:, setting.blocks.grid.block_of(plan.dim)]
+    quiet = batch.heard(setting, given_updates(batch, setting, {})).double().cpu() / ratios
     while waiting:
         chosen = _rows_of(active, waiting)
         if not chosen:
@@ -161,7 +163,7 @@ def _alone(
         loud = {
             row: (slot, LOUD * plan.clip_norm * _direction(generator, plan.dim)) for row, (slot, _) in chosen.items()
         }
-        moved = batch.heard(setting, given_updates(batch, setting, loud)).double().cpu()
+        moved = batch.heard(setting, given_updates(batch, setting, loud)).double().cpu() / ratios
         lengths = (moved - quiet).norm(dim=1)
         rounding = ROUNDING * (moved.norm(dim=1) + quiet.norm(dim=1))
         for row, event in enumerate(events):

@@ -43,6 +43,14 @@ class Law(ABC):
             "and delay spread, or take `rayleigh`, `rician`, `tdl`, `cdl` or a place of 3GPP"
         )
 
+    def error_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """What estimates err by in one block of a round, in units of √(τ(1 − τ)Λ_i), [devices, antennas].
+
+        It varies over bands as the channel does: then no estimate of any block tells of the error of another, and all
+        that is designed, or chosen, on estimates of the whole round leaves errors CN(0, τ Λ_i I) in every block.
+        """
+        raise InputError(f"estimates of fading `{self.config.channel.fading}` by block are not known; leave them exact")
+
     @property
     @abstractmethod
     def amplitude(self) -> np.ndarray:

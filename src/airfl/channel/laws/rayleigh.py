@@ -8,7 +8,7 @@ import numpy as np
 
 from airfl.channel.blocks import Place
 from airfl.channel.laws.law import Placed
-from airfl.randomness import complex_normal, stream
+from airfl.randomness import Purpose, complex_normal, stream
 
 #: Taps of a line with exponential power, and how far apart they are, in units of its decay.
 TAPS, TAP_STEP = 16, 0.25
@@ -29,12 +29,12 @@ class Rayleigh(Placed):
 
     def coefficients(self, index: int, round_index: int) -> np.ndarray:
         """See ``Placed.coefficients``."""
-        return self._scattered(index, round_index)
+        return self._scattered("fading", index, round_index)
 
-    def _scattered(self, index: int, *key: int) -> np.ndarray:
+    def _scattered(self, purpose: Purpose, index: int, *key: int) -> np.ndarray:
         """A draw by its key."""
         system = self.config.system
-        generator = stream(system.seed, "fading", self.trials[index], *key)
+        generator = stream(system.seed, purpose, self.trials[index], *key)
         return scattered(generator, system.num_devices, system.num_antennas, *self._roots)
 
     def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
@@ -44,19 +44,27 @@ class Rayleigh(Placed):
 
     def coefficients_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
         """Unit-power fading of a block: independent ones, or where a delay spread is known a tapped delay line."""
+        return self._scattered_in("fading", index, round_index, place)
+
+    def error_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
+        """See ``Law.error_in``: a line is estimated, or gets old, tap by tap."""
+        return self._scattered_in("estimation", index, round_index, place)
+
+    def _scattered_in(self, purpose: Purpose, index: int, round_index: int, place: Place) -> np.ndarray:
         if self.taps is None:
-            return self._scattered(index, round_index, *place.key)
+            return self._scattered(purpose, index, round_index, *place.key)
         powers, delays_s = self.taps
         turned = np.sqrt(powers) * np.exp(-2j * np.pi * place.offset_hz * delays_s)
-        return self._along(self._line(index, round_index, place.span), turned)
+        return self._along(self._line(purpose, index, round_index, place.span), turned)
 
-    def _line(self, index: int, round_index: int, span: int) -> np.ndarray:
+    def _line(self, purpose: Purpose, index: int, round_index: int, span: int) -> np.ndarray:
         """All taps of a span of time, [taps, devices · antennas]: all its bands hear them. The last ones are kept."""
-        key, kept = (index, round_index, span), self._kept
+        key, kept = (index, round_index, span), self._kept.setdefault(purpose, {})
         if key not in kept:
             kept.clear()
             taps = range(len(self.taps[0]) if self.taps is not None else 1)
-            kept[key] = np.stack([self._scattered(index, round_index, span, tap, len(taps)).ravel() for tap in taps])
+            drawn = [self._scattered(purpose, index, round_index, span, tap, len(taps)).ravel() for tap in taps]
+            kept[key] = np.stack(drawn)
         return kept[key]
 
     def _along(self, line: np.ndarray, turned: np.ndarray) -> np.ndarray:
@@ -65,7 +73,7 @@ class Rayleigh(Placed):
         return drawn.reshape(self.config.system.num_devices, self.config.system.num_antennas)
 
     @cached_property
-    def _kept(self) -> dict[tuple[int, int, int], np.ndarray]:
+    def _kept(self) -> dict[Purpose, dict[tuple[int, int, int], np.ndarray]]:
         return {}
 
     @cached_property
