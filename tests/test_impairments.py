@@ -36,7 +36,7 @@ COMPLEX = {"channel.symbols": "complex"}
 PHASE = {"channel.phase_error_rad": 0.7}
 LATE = {"channel.timing_offset_s": 2e-8, "channel.cyclic_prefix_s": 1.2e-7, **BANDS}
 AGED = {"channel.csi_age_s": 2e-3, "channel.speed_m_s": 5.0}
-#: Four spans of time because devices move; five bands that hear the same echoes.
+#: Three spans of time because devices move; five bands that hear the same echoes.
 MOVING = {"channel.bandwidth_hz": 1e3}
 LINE = {"channel.delay_spread_s": 5e-8, "channel.timing_offset_s": 2e-8, "channel.cyclic_prefix_s": 1.2e-7}
 #: Where privacy asks for more noise than the link has, power is held back, and no amplifier is ever at its limit.

@@ -12,6 +12,8 @@ from airfl.randomness import Purpose, complex_normal, stream
 
 #: Taps of a line with exponential power, and how far apart they are, in units of its decay.
 TAPS, TAP_STEP = 16, 0.25
+#: Of lines of other trials that are kept beside one: about that much.
+KEPT_BYTES = 2**28
 
 
 class Rayleigh(Placed):
@@ -58,10 +60,12 @@ class Rayleigh(Placed):
         return self._along(self._line(purpose, index, round_index, place.span), turned)
 
     def _line(self, purpose: Purpose, index: int, round_index: int, span: int) -> np.ndarray:
-        """All taps of a span of time, [taps, devices · antennas]: all its bands hear them. The last ones are kept."""
+        """All taps of a span of time, [taps, devices · antennas]: all its bands hear them, so they are kept that long."""
         key, kept = (index, round_index, span), self._kept.setdefault(purpose, {})
         if key not in kept:
+            others = {one: line for one, line in kept.items() if one[1:] == key[1:]}
             kept.clear()
+            kept.update(others if sum(line.nbytes for line in others.values()) < KEPT_BYTES else {})
             taps = range(len(self.taps[0]) if self.taps is not None else 1)
             drawn = [self._scattered(purpose, index, round_index, span, tap, len(taps)).ravel() for tap in taps]
             kept[key] = np.stack(drawn)
