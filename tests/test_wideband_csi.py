@@ -212,6 +212,26 @@ def test_what_is_booked_is_the_worst_block_exactly(small, name):
                 assert torch.allclose(ratio, worst.float(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["wrong", "aged-line", "all-wrong"])
+def test_a_neighbour_in_one_block_moves_the_sum_as_far_as_its_gain_there(small, name):
+    """Each device in each block alone, through all antennas; the farthest, beside the noise there, is ``loudest``."""
+    setting = schedule_of(small.replace(CASES[name])).setting(1)
+    where, places = setting.blocks.grid.block_of(DIM), setting.gains.shape[1]
+    silent, found = setting.silenced(), []
+    for device, number in itertools.product(range(places), range(setting.blocks.grid.count)):
+        update = torch.zeros(1, places, DIM, dtype=torch.float64)
+        update[0, device, where == number] = random_updates((int((where == number).sum()),), device)
+        for kind in (SignalUplink, EquivalentUplink):
+            moved = received(silent, update, kind).norm()
+            gain = setting.blocks.gains[0, device, number]
+            gain = gain.abs() if setting.per_symbol > 1 and number != int(where[-1]) else moved  # half a symbol is left
+            assert float(moved) == pytest.approx(float(gain), rel=1e-5)
+            found.append(float(moved / setting.blocks.ratios[0, number]))
+    assert max(found) <= float(setting.loudest[0]) * (1 + 1e-6)
+    if setting.per_symbol > 1:
+        assert max(found) > 0.9 * float(setting.loudest[0])
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_budget_is_kept_whatever_is_drawn(tiny, seed):
     generator = np.random.Generator(np.random.Philox(key=seed))

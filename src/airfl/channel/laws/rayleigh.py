@@ -60,7 +60,7 @@ class Rayleigh(Placed):
         return self._along(self._line(purpose, index, round_index, place.span), turned)
 
     def _line(self, purpose: Purpose, index: int, round_index: int, span: int) -> np.ndarray:
-        """All taps of a span of time, [taps, devices · antennas]: all its bands hear them, so they are kept that long."""
+        """All taps of a span of time, [taps, devices · antennas]; kept, since all its bands hear them."""
         key, kept = (index, round_index, span), self._kept.setdefault(purpose, {})
         if key not in kept:
             others = {one: line for one, line in kept.items() if one[1:] == key[1:]}
