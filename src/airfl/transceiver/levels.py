@@ -14,6 +14,7 @@ problem P0″ of ``allocation``, which solves it in closed form.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -45,6 +46,24 @@ def allocate_levels(blocks: torch.Tensor, budget: float, weights: torch.Tensor |
     if not (bool((pi > 0).all()) and bool((a > 0).all()) and bool(torch.isfinite(pi).all())):
         raise InputError("every minimum norm and every weight must be positive and finite")
     usable = budget * (1.0 - 4 * (least.shape[-1] + 4) * torch.finfo(torch.float64).eps)
+    level = levels_by_multiplier(pi, a)
+
+    def is_kept(levels: torch.Tensor) -> torch.Tensor:
+        return (a / levels.square()).sum(dim=-1) <= usable
+
+    # Where all levels are at least √(Σa/A) the budget is kept.
+    most = torch.maximum((a.sum(dim=-1) / usable).sqrt() * (1.0 + 1e-12), least.amax(dim=-1))
+    high = (most**4 / a.amin(dim=-1)).log()
+    low = (least.amin(dim=-1) ** 4 * (1.0 / pi.shape[-1]) / a.amax(dim=-1)).log() - 1.0
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        kept = is_kept(level(middle.exp()))
+        low, high = torch.where(kept, low, middle), torch.where(kept, middle, high)
+    return torch.where(is_kept(least).unsqueeze(-1), least, level(high.exp()))
+
+
+def levels_by_multiplier(pi: torch.Tensor, a: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """μ [...] -> the levels ℓ_t [..., T] that it stands for, for blocks π_tb [..., T, B] and weights a_t [..., T]."""
     ascending = pi.sort(dim=-1).values
     shares = torch.arange(1, pi.shape[-1] + 1, dtype=torch.float64) / pi.shape[-1]
     # μ from which on a level lies at the k-th block or above it; nothing holds it below the first.
@@ -55,18 +74,7 @@ def allocate_levels(blocks: torch.Tensor, budget: float, weights: torch.Tensor |
         block = ascending.gather(-1, (count - 1).unsqueeze(-1)).squeeze(-1)
         return torch.maximum(block, (mu.unsqueeze(-1) * a / shares[count - 1]).pow(0.25))
 
-    def is_kept(levels: torch.Tensor) -> torch.Tensor:
-        return (a / levels.square()).sum(dim=-1) <= usable
-
-    # Where all levels are at least √(Σa/A) the budget is kept.
-    most = torch.maximum((a.sum(dim=-1) / usable).sqrt() * (1.0 + 1e-12), least.amax(dim=-1))
-    high = (most**4 / a.amin(dim=-1)).log()
-    low = (least.amin(dim=-1) ** 4 * shares[0] / a.amax(dim=-1)).log() - 1.0
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        kept = is_kept(level(middle.exp()))
-        low, high = torch.where(kept, low, middle), torch.where(kept, middle, high)
-    return torch.where(is_kept(least).unsqueeze(-1), least, level(high.exp()))
+    return level
 
 
 def raised(blocks: torch.Tensor, level: torch.Tensor) -> torch.Tensor:

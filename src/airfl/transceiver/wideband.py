@@ -29,7 +29,7 @@ class BlockDesign:
     Attributes:
         combiner: w_tb with |wᴴ h_i| ≥ 1 for everybody, [trials, T, B, m].
         norm: ‖w_tb‖, [trials, T, B].
-        load: max_i mean_b 1/|w_tbᴴ h_itb|², [trials, T]; at most one.
+        load: max_i mean_b 1/|w_tbᴴ h_itb|², [trials, T]; at most one. Blocks count by their symbols.
         active: who transmits, [trials, T, K].
     """
 
@@ -55,6 +55,7 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
     combiner = torch.zeros(trials, len(rounds), grid.count, antennas, dtype=torch.complex128)
     norm = torch.zeros(trials, len(rounds), grid.count, dtype=torch.float64)
     loads = torch.zeros(trials, len(rounds), count, dtype=torch.float64)
+    shares = torch.tensor(grid.shares, dtype=torch.float64)
     places = [(at, number) for at in range(len(rounds)) for number in range(grid.count)]
     size = max(1, CHUNK // (trials * count * antennas))
     for first in range(0, len(places), size):
@@ -66,8 +67,8 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
         at, number = (torch.tensor(column) for column in zip(*some, strict=True))
         combiner[:, at, number], norm[:, at, number] = part.combiner, part.norm
         spent = received_gains(part.combiner, channels).abs().square().reciprocal()
-        loads.index_add_(1, at, spent)
-    return BlockDesign(combiner, norm, (loads / grid.count).amax(dim=-1).clamp(max=1.0), active)
+        loads.index_add_(1, at, shares[number].unsqueeze(-1) * spent)
+    return BlockDesign(combiner, norm, loads.amax(dim=-1).clamp(max=1.0), active)
 
 
 def block_channels(radio: Radio, t: int, number: int, grid: Grid, active: np.ndarray) -> torch.Tensor:
