@@ -28,7 +28,7 @@ from airfl.errors import InputError
 from airfl.privacy import Observer, gaussian_mu, reach, smallest
 from airfl.privacy.events import SEEING
 from airfl.randomness import complex_normal, stream
-from airfl.rounds.observed import AnySight, graph, leak_of, observed
+from airfl.rounds.observed import AnySight, graph, leak_of, observed, views_of_blocks
 from airfl.rounds.promise import Promise
 from airfl.transceiver import Cover, mask_degree
 from airfl.transceiver.design import received_gains
@@ -214,9 +214,9 @@ class Problem:
         models = squared * (0.5 * self.link.noise_power) + float(cover.own) * self.unknown
         quietest = self._by_round(self.gain_bound.square() * (self.sending > 0) / models).amax(dim=-1)
         told = self.unit * float(quietest.sum(dim=1).max())
-        for stack in self._stacks.values():
+        for observer, stack in self._stacks.items():
             seen = stack.seen(squared.repeat(self.worlds), cover).square()
-            seen = seen.reshape(self.worlds, self._rounds, self.grid.count, -1).amax(dim=2).sum(dim=1)
+            seen = seen.reshape(self.worlds, self._rounds, self._views(observer), -1).amax(dim=2).sum(dim=1)
             told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
         return told
 
@@ -295,6 +295,7 @@ class Problem:
 
     def follow(self, kinds: Sequence[Kind]) -> None:
         """Find the devices that stand out at some level of cover."""
+        self._check_size()
         norms = self._at(self._floor_of_models, Cover.of())
         covers = [Cover.of(own=1e-9 * self.clip_norm**2)]
         covers += [self.cover(kind, level, 1e-9 * self.clip_norm**2) for kind in kinds for level in (0.1, 10.0, 1e4)]
@@ -376,27 +377,32 @@ class Problem:
     @cached_property
     def _stacks(self) -> dict[Observer, AnySight]:
         """For each observer all rounds of all draws, one after another, with the devices that are followed."""
-        self._check_size()
         stacks: dict[Observer, AnySight] = {}
         for observer in self.seeing:
             rounds = []
             for world in range(self.worlds):
-                for t in range(len(self.minimum)):
+                for row in range(0, len(self.minimum), self.grid.count // self._views(observer)):
                     place = np.full(self.config.system.num_devices, -1)
-                    who = self._who(world, t // self.grid.count)
+                    who = self._who(world, row // self.grid.count)
                     place[who] = np.arange(len(who))
                     columns = torch.from_numpy(place[self._followed[observer]])
-                    rounds.append(self._sights(world, t)[observer].of(columns))
+                    rounds.append(self._sights(world, row)[observer].of(columns))
             stacks[observer] = type(rounds[0]).stacked(rounds)  # type: ignore[arg-type]
         return stacks
 
+    def _views(self, observer: Observer) -> int:
+        """In how many blocks of a round an observer's view differs."""
+        return 1 if observer == "everything" else self.grid.count
+
     def _check_size(self) -> None:
         """Refuse more blocks than can be looked at together."""
-        system, blocks = self.config.system, self.grid.count
-        ears = max(system.num_antennas, 0 if self.config.eavesdropper is None else self.config.eavesdropper.antennas)
-        followed = min(system.num_devices, 4 * FOLLOWED)
-        directions = 2 * min(ears, max(1, self.planned.shape[1])) + 2
-        held = self.worlds * len(self.minimum) * directions * (3 * directions + followed) * len(self.seeing)
+        system, blocks, senders = self.config.system, self.grid.count, max(1, self.planned.shape[1])
+        followed, held = min(system.num_devices, 4 * FOLLOWED), 0
+        for observer in views_of_blocks(self.seeing):
+            directions = 2 * min(system.num_antennas, senders)
+            if observer == "eavesdropper" and self.config.eavesdropper is not None:
+                directions = 2 * self.config.eavesdropper.antennas + self.grid.per_symbol
+            held += self.worlds * len(self.minimum) * directions * (3 * directions + followed)
         if blocks > 1 and held > STACKED:
             raise InputError(
                 f"{blocks:,} blocks in each of {self._rounds:,} rounds with {system.num_antennas:,} antennas take "
@@ -421,7 +427,8 @@ class Problem:
             return self._kept[key]
         who, known, true, edges = self._drawn(world, row)
         heard, (t, block) = (who, self.combiner[row], known, true, edges), divmod(row, self.grid.count)
-        sights = observed(self.link, self.index, t, *heard, self.seeing, compact=True, place=self._place(block))
+        observers = self.seeing if block == 0 else views_of_blocks(self.seeing)
+        sights = observed(self.link, self.index, t, *heard, observers, compact=True, place=self._place(block))
         size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
         if size <= HELD:
             self._kept[key] = sights

@@ -34,6 +34,11 @@ def signal_observers(link: Link) -> tuple[Observer, ...]:
     return ("base-station", "everything") if link.listener is None else ("base-station", "eavesdropper", "everything")
 
 
+def views_of_blocks(observers: Sequence[Observer]) -> tuple[Observer, ...]:
+    """Those who see another thing in every block of a round: all but who hears every device by itself."""
+    return tuple(name for name in observers if name != "everything")
+
+
 def graph(link: Link, index: int, round_index: int, planned: np.ndarray, sends: np.ndarray) -> np.ndarray:
     """Who shares masks: places among the devices that send, [E, 2].
 
@@ -125,6 +130,8 @@ def seen_by_all(
 ) -> dict[Observer, torch.Tensor]:
     """How visible each device is to each observer of signals, [trials, K], in a round or in one block of it.
 
+    Of blocks beyond the first who hears every device by itself is left out: she sees no more there.
+
     Args:
         active: who sends, [trials, K]; −1 where fewer do.
         known: ĥ_i of those devices, [trials, K, m].
@@ -142,6 +149,9 @@ def seen_by_all(
     }
     bare = cover.is_nothing()
     observers = tuple(name for name in signal_observers(link) if not bare or name == "eavesdropper")
+    if place is not None and place.key:
+        observers = views_of_blocks(observers)
+        del seen["everything"]
     for name in observers:
         seen[name] = torch.zeros(active.shape, dtype=torch.float64)
     for index in range(len(active)) if observers else ():

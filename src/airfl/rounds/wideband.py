@@ -121,7 +121,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         one = first if number == 0 else scene(number, looked=True)
         noise[:, number], gains[..., number] = one.noise_var, one.gains
         spent[..., number] = one.tx_scaling.abs().square()
-        seen = {name: torch.maximum(worst, one.seen[name]) for name, worst in seen.items()}
+        seen = {name: torch.maximum(worst, one.seen.get(name, worst)) for name, worst in seen.items()}
     left, power = _power(schedule, plan, spent, edges, length)
     rounded = link.config.channel.adc_bits is not None
     whole = Setting(
