@@ -228,8 +228,6 @@ def test_independent_blocks_are_independent(tiny):
         ({"channel.coherence_hz": 5e6, "scheme.selection": "strongest"}, "run with `scheme.selection`"),
         ({"channel.coherence_hz": 5e6, "channel.csi_error": 0.1}, "`channel.csi_error`"),
         ({"channel.coherence_hz": 5e6, "system.sampling": "poisson"}, "poisson"),
-        ({"channel.coherence_hz": 5e6, "scheme.names": ["airfl-an"]}, "noise or masks of their own"),
-        ({"channel.symbols": "complex", "scheme.names": ["airfl-shielded"], "scheme.cover_price_db": 100.0}, "complex"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(tiny, changes, message):
