@@ -227,8 +227,6 @@ def test_independent_blocks_are_independent(tiny):
         ({"channel.coherence_hz": 1e3}, "cannot have 20,000 blocks"),
         ({"channel.coherence_hz": 5e6, "scheme.selection": "aligned"}, "together with one combiner"),
         ({"channel.coherence_hz": 5e6, "channel.csi_error": 0.1, "channel.fading": "rician"}, "uncorrelated Rayleigh"),
-        ({"channel.coherence_hz": 5e6, "scheme.names": ["airfl-an"]}, "noise or masks of their own"),
-        ({"channel.symbols": "complex", "scheme.names": ["airfl-shielded"], "scheme.cover_price_db": 100.0}, "complex"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(tiny, changes, message):

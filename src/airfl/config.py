@@ -740,6 +740,11 @@ class Config(Section):
             yield '`privacy.observer` = "eavesdropper" needs a section [eavesdropper]: where is she?'
         if self.eavesdropper is not None and self.channel.fading == "trace":
             yield "measured channels have no positions, so an eavesdropper has no channels; leave out one"
+        if shielded and scheme.cover == "quadrature" and self.channel.symbols == "complex":
+            yield (
+                'cover = "quadrature" is noise in the imaginary part of symbols, and with channel.symbols = "complex" '
+                "that carries data; use masks, or real symbols"
+            )
         senders = max(1, round(scheme.least_share * self.system.num_active))
         directions = 2 * self.system.num_antennas - 1
         if shielded and scheme.cover == "quadrature" and senders < directions:

@@ -30,7 +30,8 @@ class Blocks:
         grid: which coordinate is sent in which block.
         noise_var: of all noise in the sum of each block, per real coordinate, [trials, B].
         spent: |s_ib|², [trials, K, B]; 0 where nobody sends.
-        power_limit: P, of a symbol on average over the round.
+        power_limit: of a symbol on average over the round, what is left of P for the update of each device when its
+            cover is paid, [trials, K].
         scene: one block as a round of its own, for an uplink that simulates antennas.
         ratios: of each block's gain bound to the round's, [trials, B]; at most one.
         gains: of each device in each block, [trials, K, B], complex128; None where they are those of the round.
@@ -39,7 +40,7 @@ class Blocks:
     grid: Grid
     noise_var: torch.Tensor
     spent: torch.Tensor
-    power_limit: float
+    power_limit: torch.Tensor
     scene: Callable[[int], Setting]
     ratios: torch.Tensor
     gains: torch.Tensor | None = None
@@ -50,14 +51,17 @@ class Blocks:
             self,
             noise_var=self.noise_var.repeat_interleave(copies, dim=0),
             spent=self.spent.repeat_interleave(copies, dim=0),
+            power_limit=self.power_limit.repeat_interleave(copies, dim=0),
             scene=lambda block: self.scene(block).repeated(copies),
             ratios=self.ratios.repeat_interleave(copies, dim=0),
             gains=None if self.gains is None else self.gains.repeat_interleave(copies, dim=0),
         )
 
-    def undisturbed(self, share: float) -> Blocks:
-        """The same without interference, which leaves so much of the noise."""
-        return replace(self, noise_var=self.noise_var * share, scene=lambda block: self.scene(block).undisturbed())
+    def undisturbed(self, share: float, own: torch.Tensor) -> Blocks:
+        """The same without interference, which leaves so much of the noise but for what devices add, [trials]."""
+        added = own.unsqueeze(1)
+        left = (self.noise_var - added) * share + added
+        return replace(self, noise_var=left, scene=lambda block: self.scene(block).undisturbed())
 
     def silenced(self) -> Blocks:
         """The same without any noise."""
@@ -168,8 +172,9 @@ class Setting:
         """
         if self.blocks is not None:
             share = self.noise_power / (self.noise_power + self.interference_power)
-            blocks = self.blocks.undisturbed(share)
-            return replace(self, noise_var=self.noise_var * share, interference_power=0.0, blocks=blocks)
+            own = self.cover.own * self.heard.sum(dim=1)
+            noise = (self.noise_var - own) * share + own
+            return replace(self, noise_var=noise, interference_power=0.0, blocks=self.blocks.undisturbed(share, own))
         squared = self.combiner.abs().square().sum(dim=1)
         left = (self.noise_var - squared * (self.interference_power / 2.0)).clamp(min=0.0)
         least = squared * (self.noise_power / 2.0)

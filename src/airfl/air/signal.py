@@ -55,7 +55,7 @@ class SignalUplink(Uplink):
         blocks_per_chunk = max(1, -(-self.chunk_symbols // self.noise_block))
         size = blocks_per_chunk * self.noise_block
         for start in range(0, sent.shape[1], size):
-            symbols = sent[:, start : start + size].to(torch.complex128)
+            symbols = sent[:, start : start + size].to(torch.complex128, copy=True)
             self._cover(row, start, symbols, setting)
             if setting.hardware.limits:
                 symbols = limited(symbols, setting.tx_scaling[row], setting.hardware.amplitude)
@@ -81,25 +81,30 @@ class SignalUplink(Uplink):
         return converted(received, bits, step[row], dither)
 
     def _cover(self, row: int, start: int, symbols: torch.Tensor, setting: Setting) -> None:
-        """Add what devices hide in to what they send, [K, symbols]."""
+        """Add what devices hide in to what they send, [K, symbols]; both coordinates of a symbol that carries two."""
         own, quadrature, masks = (
             float(part[row]) ** 0.5 for part in (setting.cover.own, setting.cover.quadrature, setting.cover.masks)
         )
+        quadrature = quadrature if setting.per_symbol == 1 else own
         if own > 0 or quadrature > 0:
             unit = 2.0**0.5 * self._unit_noise("device-noise", row, start, symbols.shape, setting)
             symbols += torch.complex(own * unit.real, quadrature * unit.imag)
         edges = torch.from_numpy(setting.edges[row])
         for first in range(0, len(edges) if masks > 0 else 0, EDGES):
             pairs = edges[first : first + EDGES]
-            shared = masks * self._masks(row, first, start, (len(pairs), symbols.shape[1]), setting)
-            symbols.real.index_add_(0, pairs[:, 0], shared)
-            symbols.real.index_add_(0, pairs[:, 1], -shared)
+            for coordinate, part in enumerate((symbols.real, symbols.imag)[: setting.per_symbol]):
+                shared = masks * self._masks(row, first, start, (len(pairs), symbols.shape[1]), setting, coordinate)
+                part.index_add_(0, pairs[:, 0], shared)
+                part.index_add_(0, pairs[:, 1], -shared)
 
-    def _masks(self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting) -> torch.Tensor:
-        """N(0, 1) for some edges and every symbol of a chunk: fresh in every round, and for every edge."""
+    def _masks(
+        self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting, coordinate: int = 0
+    ) -> torch.Tensor:
+        """N(0, 1) for some edges and every symbol of a chunk: fresh for every round, block, coordinate and edge."""
         number, count = start // self.noise_block, -(-shape[1] // self.noise_block)
+        apart = () if setting.block in (None, 0) and coordinate == 0 else (setting.block or 0, coordinate)
         draws = [
-            stream(self.seed, "masks", self.trials[row], setting.round_index, block, first).standard_normal(
+            stream(self.seed, "masks", self.trials[row], setting.round_index, block, first, *apart).standard_normal(
                 (shape[0], self.noise_block)
             )
             for block in range(number, number + count)

@@ -40,6 +40,11 @@ class Grid:
         """B."""
         return self.bands * self.spans
 
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Of all symbols the part that is sent in each block; 1/B where B divides them."""
+        return tuple(-(-(self.symbols - block) // self.count) / self.symbols for block in range(self.count))
+
     def block_of(self, dim: int) -> torch.Tensor:
         """The block of every coordinate, [d], int64."""
         import torch  # here, so that what only plans a link need not load it

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from airfl.channel.blocks import Place
 from airfl.channel.budget import antennas_of, most_gain
 from airfl.channel.laws import Law, Placed
 from airfl.channel.noise import noise_power_w
@@ -65,10 +66,14 @@ class Listener:
         factor: np.ndarray = np.maximum(1.0, heard / expected)
         return factor
 
-    def draw(self, index: int, round_index: int) -> np.ndarray:
-        """g_i of all devices in one trial and round, [devices, her antennas]."""
+    def draw(self, index: int, round_index: int, place: Place | None = None) -> np.ndarray:
+        """g_i of all devices in one trial and round, or in one block of it, [devices, her antennas].
+
+        Blocks fade independently: of more looks at a device the best one is better, so that is to her favour.
+        """
         assert self.config.eavesdropper is not None
-        generator = stream(self.config.system.seed, "eavesdropper", self.law.trials[index], round_index)
+        key = () if place is None else place.key
+        generator = stream(self.config.system.seed, "eavesdropper", self.law.trials[index], round_index, *key)
         fading = complex_normal(generator, (self.config.system.num_devices, self.config.eavesdropper.antennas))
         drawn: np.ndarray = self.amplitude[index][:, None] * fading
         return drawn

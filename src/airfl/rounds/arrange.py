@@ -16,11 +16,11 @@ from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.rounds.hardware import check_hardware
-from airfl.rounds.hiding import Shield
+from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
-from airfl.rounds.wideband import plan_blocks, require_plain, with_levels
+from airfl.rounds.wideband import plan_blocks, require_plain, with_levels, with_norms
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
@@ -101,11 +101,7 @@ def arrange_rounds(
             norm = torch.where(torch.tensor(hides).unsqueeze(1), credited, norm)
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
-        kind = (
-            "circular"
-            if scheme.encoder.cover == "circular"
-            else cover_kind(config, int(link.honest(active).sum(axis=2).min()))
-        )
+        kind = _kind(config, scheme, link, active)
         shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
@@ -164,8 +160,13 @@ def _arrange_blocks(
         blocks=plan.least,
         ratios=plan.ratios,
     )
-    level = _checked_norms(scheme)(outlook)
-    plan = with_levels(plan, level)
+    plan = with_levels(plan, _checked_norms(scheme)(outlook))
+    cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
+    if scheme.encoder.cover != "nothing":
+        kind = _kind(config, scheme, link, active)
+        shields = find_shields(config, link, promise, kind, plan.design, plan.minimum, plan.gain_bound, active, dim)
+        cover = Cover.stacked([shield.cover for shield in shields])
+        plan = with_norms(plan, torch.stack([shield.norms for shield in shields]))
     return Schedule(
         scheme,
         promise,
@@ -176,14 +177,22 @@ def _arrange_blocks(
         link.sending(active),
         active,
         least,
-        level,
+        (plan.norm / plan.ratios).amin(dim=-1),
         plan.gain_bound,
-        Cover.of(trials=len(link.trials)),
+        cover,
         plan.design.combiner[:, :, 0],
         (hides,) * len(link.trials),
         promise.budget,
+        shields=tuple(shields),
         blocks=plan,
     )
+
+
+def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:
+    """What a scheme's devices hide in."""
+    if scheme.encoder.cover == "circular":
+        return "circular"
+    return cover_kind(config, int(link.honest(active).sum(axis=2).min()))
 
 
 def _checked_norms(scheme: Scheme) -> Callable[[Outlook], torch.Tensor]:

@@ -4,6 +4,10 @@ The noise of the sum is v_t = q_t²σ²/2 + K_t a², and the power limit asks fo
 κ_t² = 1 + d(a² + e² + k b²)/c². Where a run's rounds will differ from what is planned with (imperfect channels or
 dropouts), draws of the same law that are not the run's own stand in, and some room is left. What is booked is what
 happens.
+
+A round of B blocks is B rows, one after the other, each with norm, combiner and channels of its own. A device may put
+all its energy into one block, so of the rows of a round what counts is the most visible, per device, and the least
+noise. Its cover is in every block, and is paid for like an update that is spread evenly.
 """
 
 from __future__ import annotations
@@ -18,14 +22,17 @@ import numpy as np
 import torch
 
 from airfl.channel import Link
+from airfl.channel.blocks import Grid, Place, grid_of, place_of
 from airfl.config import Config
+from airfl.errors import InputError
 from airfl.privacy import Observer, gaussian_mu, reach, smallest
 from airfl.privacy.events import SEEING
 from airfl.randomness import complex_normal, stream
-from airfl.rounds.observed import AnySight, graph, leak_of, observed
+from airfl.rounds.observed import AnySight, graph, leak_of, observed, views_of_blocks
 from airfl.rounds.promise import Promise
 from airfl.transceiver import Cover, mask_degree
 from airfl.transceiver.design import received_gains
+from airfl.transceiver.levels import levels_by_multiplier, raised
 
 Kind = Literal["quadrature", "masks", "none", "circular"]
 
@@ -40,6 +47,8 @@ ROUGHLY = 1e-4
 FOLLOWED = 48
 #: Numbers that may be held to look at all devices again.
 HELD = 150_000_000
+#: Numbers that rounds of several blocks may take to be looked at together.
+STACKED = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -87,10 +96,10 @@ class Problem:
     """One trial.
 
     Attributes:
-        minimum: π_t, [T].
-        gain_bound: G_t, [T]; 0 where nobody is to send.
+        minimum: π_t, [T]; of rounds that are B blocks π_tb, the blocks of a round one after the other, [TB].
+        gain_bound: G_t, [T] or [TB]; 0 where nobody is to send.
         planned: who is to send, [T, K]; −1 where fewer are.
-        combiner: directions w_t of norm 1, [T, m].
+        combiner: directions w_t of norm 1, [T, m] or [TB, m].
         power: by how much the power limit is raised, to find out how much is missing.
     """
 
@@ -112,6 +121,19 @@ class Problem:
     def seeing(self) -> tuple[Observer, ...]:
         """Observers of signals that are kept to the budget."""
         return tuple(observer for observer in self.promise.kept if observer in SEEING)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """How a round is cut."""
+        return grid_of(self.config, self.dim)
+
+    @cached_property
+    def _rounds(self) -> int:
+        return len(self.minimum) // self.grid.count
+
+    def _by_round(self, rows: torch.Tensor) -> torch.Tensor:
+        """Values [..., TB] as [..., T, B]."""
+        return rows.reshape(*rows.shape[:-1], self._rounds, self.grid.count)
 
     @cached_property
     def worlds(self) -> int:
@@ -142,29 +164,28 @@ class Problem:
 
     @cached_property
     def senders(self) -> torch.Tensor:
-        """How many are to send, [T]."""
-        return torch.from_numpy((self.planned >= 0).sum(axis=1)).double()
+        """How many are to send, [T] or [TB]."""
+        return torch.from_numpy((self.planned >= 0).sum(axis=1)).double().repeat_interleave(self.grid.count)
 
     @cached_property
     def sending(self) -> torch.Tensor:
-        """In each draw, how many send, [worlds, T]."""
+        """In each draw, how many send, [worlds, T] or [worlds, TB]."""
         return self._counted(len)
 
     @cached_property
     def unknown(self) -> torch.Tensor:
-        """In each draw, how many send whose own noise someone who sees models does not know, [worlds, T]."""
+        """In each draw, how many send whose own noise someone who sees models does not know, [worlds, …]."""
         honest = ~self.link.colluding[self.index]
         lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
         return torch.minimum(self._counted(lambda who: int(honest[who].sum())), lone)
 
     def _counted(self, count: Callable[[np.ndarray], int]) -> torch.Tensor:
-        rounds = range(len(self.minimum))
-        found = [[count(self._who(world, t)) for t in rounds] for world in range(self.worlds)]
-        return torch.tensor(found, dtype=torch.float64)
+        found = [[count(self._who(world, t)) for t in range(self._rounds)] for world in range(self.worlds)]
+        return torch.tensor(found, dtype=torch.float64).repeat_interleave(self.grid.count, dim=1)
 
     @cached_property
     def degrees(self) -> torch.Tensor:
-        """With how many others a device shares masks, [T]."""
+        """With how many others a device shares masks, [T] or [TB]."""
         degree = self.config.scheme.mask_degree
         return torch.tensor([mask_degree(int(k), degree) for k in self.senders], dtype=torch.float64).clamp(min=0.0)
 
@@ -172,24 +193,30 @@ class Problem:
         """Cover of a level, in units of c², and own noise."""
         amount = level * self.clip_norm**2
         if kind == "circular":
-            return Cover.of(own, own)
+            return Cover.of(own, own if self.grid.per_symbol == 1 else 0.0)
         if kind == "masks":
             return Cover.of(own, 0.0, amount / max(1.0, float(self.degrees.max())))
         return Cover.of(own, amount if kind == "quadrature" else 0.0)
 
     def least_norms(self, cover: Cover) -> torch.Tensor:
-        """π_t κ_t, [T]."""
+        """π_t κ_t, [T] or [TB]."""
         power = float(cover.own + cover.quadrature) + float(cover.masks) * self.degrees
-        return self.minimum * (1.0 + self.dim * power / self.clip_norm**2).sqrt() / math.sqrt(self.power)
+        return self.minimum * (1.0 + self._sent * power / self.clip_norm**2).sqrt() / math.sqrt(self.power)
+
+    @property
+    def _sent(self) -> int:
+        """Coordinates that are sent: of an odd number the last symbol of two is full of cover too."""
+        return self.grid.symbols * self.grid.per_symbol
 
     def spent(self, norms: torch.Tensor, cover: Cover) -> float:
         """μ² of whoever is told most, of those who are kept to the budget, followed devices only."""
         squared = norms.square()
         models = squared * (0.5 * self.link.noise_power) + float(cover.own) * self.unknown
-        told = self.unit * float((self.gain_bound.square() * (self.sending > 0) / models).sum(dim=1).max())
-        for stack in self._stacks.values():
+        quietest = self._by_round(self.gain_bound.square() * (self.sending > 0) / models).amax(dim=-1)
+        told = self.unit * float(quietest.sum(dim=1).max())
+        for observer, stack in self._stacks.items():
             seen = stack.seen(squared.repeat(self.worlds), cover).square()
-            seen = seen.reshape(self.worlds, len(norms), -1).sum(dim=1)
+            seen = seen.reshape(self.worlds, self._rounds, self._views(observer), -1).amax(dim=2).sum(dim=1)
             told = max(told, self.unit * float(seen.max()) if seen.numel() else 0.0)
         return told
 
@@ -231,7 +258,7 @@ class Problem:
         if spent(0.0) > self.target:
             if not spent(1e12 * self.clip_norm**2) <= self.target:
                 return None
-            start = self.unit * len(self.minimum) / (self.target * max(1.0, float(self.senders.mean())))
+            start = self.unit * self._rounds / (self.target * max(1.0, float(self.senders.mean())))
             own = smallest(spent, self.target, self._starts.get(("own", kind), start), tolerance)
             self._starts["own", kind] = own
         cover = self.cover(kind, level, own)
@@ -268,6 +295,7 @@ class Problem:
 
     def follow(self, kinds: Sequence[Kind]) -> None:
         """Find the devices that stand out at some level of cover."""
+        self._check_size()
         norms = self._at(self._floor_of_models, Cover.of())
         covers = [Cover.of(own=1e-9 * self.clip_norm**2)]
         covers += [self.cover(kind, level, 1e-9 * self.clip_norm**2) for kind in kinds for level in (0.1, 10.0, 1e4)]
@@ -278,15 +306,21 @@ class Problem:
 
     @cached_property
     def _floor_of_models(self) -> float:
-        rounds = len(self.minimum)
-        return math.sqrt(2.0 * self.unit * rounds / (self.target * self.link.noise_power))
+        return math.sqrt(2.0 * self.unit * self._rounds / (self.target * self.link.noise_power))
 
     def _at(self, floor: float, cover: Cover) -> torch.Tensor:
-        # Least Σ q² for a given Σ G²/q², as in ``transceiver.allocation``.
-        return torch.maximum(self.least_norms(cover), floor * self.gain_bound.sqrt())
+        # Least Σ q² for a given Σ G²/q², as in ``transceiver.allocation``; of blocks as in ``transceiver.levels``.
+        least = self.least_norms(cover)
+        if self.grid.count == 1:
+            return torch.maximum(least, floor * self.gain_bound.sqrt())
+        blocks = self._by_round(least)
+        weights = self._by_round(self.gain_bound)[:, 0].square().clamp(min=1e-300)
+        level = levels_by_multiplier(blocks, weights)(torch.tensor(floor, dtype=torch.float64) ** 4)
+        return raised(blocks, level).flatten()
 
     def _models(self, norms: torch.Tensor) -> float:
-        return self.unit * float((self.gain_bound.square() / (norms.square() * (0.5 * self.link.noise_power))).sum())
+        told = self.gain_bound.square() / (norms.square() * (0.5 * self.link.noise_power))
+        return self.unit * float(self._by_round(told).amax(dim=-1).sum())
 
     def _shield(self, norms: torch.Tensor, cover: Cover) -> Shield:
         noise, squared = self.noise(norms, cover), self.clip_norm**2
@@ -296,7 +330,7 @@ class Problem:
             own,
             quadrature,
             masks,
-            10.0 * math.log10(1.0 + self.dim * (own + quadrature + masks)),
+            10.0 * math.log10(1.0 + self._sent * (own + quadrature + masks)),
             10.0 * math.log10(noise / self.trusted),
         )
         return Shield(cover, norms, noise, self.trusted, used)
@@ -325,12 +359,20 @@ class Problem:
         size = self.config.system.num_devices
         found = {observer: np.zeros((self.worlds, size)) for observer in self.seeing}
         for world in range(self.worlds):
-            for t in range(len(norms)):
+            for t in range(self._rounds):
                 who = self._who(world, t)
-                for observer, sight in self._sights(world, t).items():
-                    seen = sight.seen(norms[t].square(), cover).square().numpy()
+                for observer, seen in self._seen_in(world, t, norms, cover).items():
                     found[observer][world, who] += seen
         return {observer: totals.max(axis=0) for observer, totals in found.items()}
+
+    def _seen_in(self, world: int, t: int, norms: torch.Tensor, cover: Cover) -> dict[Observer, np.ndarray]:
+        """r_it² of every device that sends in a round, in the block that shows it best."""
+        found: dict[Observer, np.ndarray] = {}
+        for row in range(t * self.grid.count, (t + 1) * self.grid.count):
+            for observer, sight in self._sights(world, row).items():
+                seen = sight.seen(norms[row].square(), cover).square().numpy()
+                found[observer] = np.maximum(found.get(observer, seen), seen)
+        return found
 
     @cached_property
     def _stacks(self) -> dict[Observer, AnySight]:
@@ -339,14 +381,34 @@ class Problem:
         for observer in self.seeing:
             rounds = []
             for world in range(self.worlds):
-                for t in range(len(self.minimum)):
+                for row in range(0, len(self.minimum), self.grid.count // self._views(observer)):
                     place = np.full(self.config.system.num_devices, -1)
-                    who = self._who(world, t)
+                    who = self._who(world, row // self.grid.count)
                     place[who] = np.arange(len(who))
                     columns = torch.from_numpy(place[self._followed[observer]])
-                    rounds.append(self._sights(world, t)[observer].of(columns))
+                    rounds.append(self._sights(world, row)[observer].of(columns))
             stacks[observer] = type(rounds[0]).stacked(rounds)  # type: ignore[arg-type]
         return stacks
+
+    def _views(self, observer: Observer) -> int:
+        """In how many blocks of a round an observer's view differs."""
+        return 1 if observer == "everything" else self.grid.count
+
+    def _check_size(self) -> None:
+        """Refuse more blocks than can be looked at together."""
+        system, blocks, senders = self.config.system, self.grid.count, max(1, self.planned.shape[1])
+        followed, held = min(system.num_devices, 4 * FOLLOWED), 0
+        for observer in views_of_blocks(self.seeing):
+            directions = 2 * min(system.num_antennas, senders)
+            if observer == "eavesdropper" and self.config.eavesdropper is not None:
+                directions = 2 * self.config.eavesdropper.antennas + self.grid.per_symbol
+            held += self.worlds * len(self.minimum) * directions * (3 * directions + followed)
+        if blocks > 1 and held > STACKED:
+            raise InputError(
+                f"{blocks:,} blocks in each of {self._rounds:,} rounds with {system.num_antennas:,} antennas take "
+                f"{8e-9 * held:.1f} GB to look for what devices hide in, and at most {8e-9 * STACKED:.1f} GB are "
+                "taken; take fewer blocks, rounds or antennas"
+            )
 
     def _who(self, world: int, t: int) -> np.ndarray:
         planned: np.ndarray = self.planned[t][self.planned[t] >= 0]
@@ -359,23 +421,29 @@ class Problem:
     def _foresight(self, world: int, t: int, what: int) -> np.random.Generator:
         return stream(self.config.system.seed, "foresight", self.link.trials[self.index], t, world, what)
 
-    def _sights(self, world: int, t: int) -> dict[Observer, AnySight]:
-        key = world, t
+    def _sights(self, world: int, row: int) -> dict[Observer, AnySight]:
+        key = world, row
         if key in self._kept:
             return self._kept[key]
-        who, known, true, edges = self._drawn(world, t)
-        heard = who, self.combiner[t], known, true, edges
-        sights = observed(self.link, self.index, t, *heard, self.seeing, compact=True)
+        who, known, true, edges = self._drawn(world, row)
+        heard, (t, block) = (who, self.combiner[row], known, true, edges), divmod(row, self.grid.count)
+        observers = self.seeing if block == 0 else views_of_blocks(self.seeing)
+        sights = observed(self.link, self.index, t, *heard, observers, compact=True, place=self._place(block))
         size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
         if size <= HELD:
             self._kept[key] = sights
         return sights
 
-    def _drawn(self, world: int, t: int) -> tuple[np.ndarray, torch.Tensor, torch.Tensor, np.ndarray]:
+    def _place(self, block: int) -> Place | None:
+        return None if self.grid.count == 1 else place_of(block, self.grid, self.config.channel)
+
+    def _drawn(self, world: int, row: int) -> tuple[np.ndarray, torch.Tensor, torch.Tensor, np.ndarray]:
         """Who sends in a round, their channels as they are known and as they are, and who shares masks."""
-        who = self._who(world, t)
+        t, block = divmod(row, self.grid.count)
+        who, place = self._who(world, t), self._place(block)
         planned = self.planned[t][self.planned[t] >= 0]
-        known = torch.from_numpy(self.link.known(self.index, t)[who])
+        drawn = self.link.known(self.index, t) if place is None else self.link.law.draw_in(self.index, t, place)
+        known = torch.from_numpy(drawn[who])
         true, tau = known, self.config.channel.estimation_error
         if tau > 0.0:
             error = torch.from_numpy(complex_normal(self._foresight(world, t, 1), tuple(known.shape)))

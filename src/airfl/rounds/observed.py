@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from airfl.channel import Link
+from airfl.channel.blocks import Place
+from airfl.parallel import torch_threads
 from airfl.privacy import Observer
 from airfl.randomness import stream
-from airfl.transceiver import Cover, Sight, bare_sight, base_station_sight, eavesdropper_sight, mask_edges
+from airfl.transceiver import (
+    Cover,
+    Sight,
+    Transmission,
+    bare_sight,
+    base_station_sight,
+    eavesdropper_sight,
+    mask_edges,
+)
 from airfl.transceiver.design import received_gains
 from airfl.transceiver.sight import BareSight
 
@@ -21,6 +32,11 @@ AnySight = Sight | BareSight
 def signal_observers(link: Link) -> tuple[Observer, ...]:
     """Whom a link has to be looked at by."""
     return ("base-station", "everything") if link.listener is None else ("base-station", "eavesdropper", "everything")
+
+
+def views_of_blocks(observers: Sequence[Observer]) -> tuple[Observer, ...]:
+    """Those who see another thing in every block of a round: all but who hears every device by itself."""
+    return tuple(name for name in observers if name != "everything")
 
 
 def graph(link: Link, index: int, round_index: int, planned: np.ndarray, sends: np.ndarray) -> np.ndarray:
@@ -54,8 +70,9 @@ def observed(
     observers: Sequence[Observer],
     *,
     compact: bool = False,
+    place: Place | None = None,
 ) -> dict[Observer, AnySight]:
-    """What observers see of one round.
+    """What observers see of one round, or of one block of it.
 
     Args:
         index: the trial's place.
@@ -65,11 +82,13 @@ def observed(
         true: h_i.
         edges: who shares masks.
         compact: leave out directions that no device reaches; the same numbers from smaller matrices.
+        place: of the block; None: channels stand still for the round.
     """
     privacy, exact = link.config.privacy, link.config.channel.estimation_error == 0.0
     honest = ~link.colluding[index, who]
     scaling = 1.0 / received_gains(combiner, known)
     told = None if exact or privacy.credit_leak else combiner
+    per_symbol = 1 if link.config.channel.symbols == "real" else 2
     found: dict[Observer, AnySight] = {}
     for observer in observers:
         if observer == "base-station":
@@ -77,9 +96,9 @@ def observed(
             if compact and len(who) < paths.shape[1]:
                 basis = torch.linalg.qr(paths.mT)[0].conj()
                 paths, told = paths @ basis, None if told is None else told @ basis
-            found[observer] = base_station_sight(paths, link.credited_power, edges, honest, told)
+            found[observer] = base_station_sight(paths, link.credited_power, edges, honest, told, per_symbol)
         elif observer == "eavesdropper" and link.listener is not None:
-            hers = torch.from_numpy(link.listener.draw(index, round_index)[who]) * scaling.unsqueeze(-1)
+            hers = torch.from_numpy(link.listener.draw(index, round_index, place)[who]) * scaling.unsqueeze(-1)
             found[observer] = eavesdropper_sight(
                 hers,
                 received_gains(combiner, true) * scaling,
@@ -89,10 +108,70 @@ def observed(
                 honest,
                 exact=exact,
                 credit=privacy.credit_leak,
+                per_symbol=per_symbol,
             )
         elif observer == "everything":
             found[observer] = bare_sight(len(who), edges, honest)
     return found
+
+
+def seen_by_all(
+    link: Link,
+    round_index: int,
+    active: np.ndarray,
+    known: torch.Tensor,
+    true: torch.Tensor,
+    sent: Transmission,
+    edges: tuple[np.ndarray, ...],
+    cover: Cover,
+    combiner: torch.Tensor,
+    norm: torch.Tensor,
+    place: Place | None = None,
+) -> dict[Observer, torch.Tensor]:
+    """How visible each device is to each observer of signals, [trials, K], in a round or in one block of it.
+
+    Of blocks beyond the first who hears every device by itself is left out: she sees no more there.
+
+    Args:
+        active: who sends, [trials, K]; −1 where fewer do.
+        known: ĥ_i of those devices, [trials, K, m].
+        true: h_i.
+        sent: how they send.
+        edges: who shares masks in each trial.
+        combiner: w, [trials, m].
+        norm: ‖w‖, [trials].
+    """
+    heard, honest = torch.from_numpy(active >= 0), torch.from_numpy(link.honest(active))
+    # Without any cover the antennas see ‖h s‖ in white noise; anyone who sees every device by itself sees it all.
+    seen: dict[Observer, torch.Tensor] = {
+        "base-station": sent.received_norms * honest * math.sqrt(2.0 / link.credited_power),
+        "everything": torch.where(honest, torch.inf, 0.0).double(),
+    }
+    bare = cover.is_nothing()
+    observers = tuple(name for name in signal_observers(link) if not bare or name == "eavesdropper")
+    if place is not None and place.key:
+        observers = views_of_blocks(observers)
+        del seen["everything"]
+    for name in observers:
+        seen[name] = torch.zeros(active.shape, dtype=torch.float64)
+    for index in range(len(active)) if observers else ():
+        here = heard[index]
+        sights = observed(
+            link,
+            index,
+            round_index,
+            active[index][active[index] >= 0],
+            combiner[index] / norm[index],
+            known[index, here],
+            true[index, here],
+            edges[index],
+            observers,
+            place=place,
+        )
+        with torch_threads(1):  # the matrices are small, and sums do not depend on the number of threads then
+            for name, sight in sights.items():
+                seen[name][index, here] = sight.seen(norm[index].square(), cover[index])
+    return seen
 
 
 def leak_of(gains: torch.Tensor, edges: np.ndarray, cover: Cover) -> float:

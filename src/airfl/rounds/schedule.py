@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,15 +12,14 @@ from airfl.air import Setting
 from airfl.air.setting import NO_EDGES
 from airfl.channel import Link
 from airfl.channel.blocks import symbols_of
-from airfl.parallel import torch_threads
-from airfl.privacy import Budget, Observer
+from airfl.privacy import Budget
 from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.hiding import Shield
-from airfl.rounds.observed import graph, leak_of, observed, signal_observers
+from airfl.rounds.observed import graph, leak_of, seen_by_all
 from airfl.rounds.promise import Promise, longest
 from airfl.rounds.wideband import BlockPlan, block_setting, repeated_plan
 from airfl.schemes import Scheme
-from airfl.transceiver import Cover, Perk, Transmission, degrees_of, perk, perk_at, served_channels, transmit
+from airfl.transceiver import Cover, Perk, degrees_of, perk, perk_at, served_channels, transmit
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Schedule:
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² (σ² + I)/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
         if self.blocks is not None:
-            return self.blocks.noise_var().mean(dim=-1)
+            return self.blocks.noise_var().mean(dim=-1) + self.cover.own.unsqueeze(1) * self.sending
         return self.undisturbed_var + self.norm.square() * (self.link.interference_power / 2.0)
 
     @cached_property
@@ -129,7 +127,8 @@ class Schedule:
         channels = turned(self.link, round_index, active[apart], channels)
         known = served_channels(self.link.estimates([round_index]), devices)[:, 0]
         combiner, cover = self.combiner[:, round_index], self.cover[apart]
-        edges = self._edges(round_index, active[apart], cover)
+        per_symbol = 1 if self.link.config.channel.symbols == "real" else 2
+        edges = self.edges(round_index, active[apart], cover)
         degrees = np.stack([degrees_of(one, active.shape[1]) for one in edges])
         sent = transmit(
             combiner,
@@ -139,7 +138,7 @@ class Schedule:
             self.link.power_limit,
             channels,
             silent=torch.from_numpy(devices[:, 0] < 0),
-            cover_power=cover.power(torch.from_numpy(degrees).double()),
+            cover_power=per_symbol * cover.power(torch.from_numpy(degrees).double()),
         )
         once = Setting(
             round_index,
@@ -156,60 +155,32 @@ class Schedule:
             channels,
             sent.tx_scaling,
             combiner,
-            self._seen(round_index, active[apart], known, channels, sent, edges),
+            seen_by_all(
+                self.link,
+                round_index,
+                active[apart],
+                known,
+                channels,
+                sent,
+                edges,
+                cover,
+                combiner,
+                self.norm[apart, round_index],
+            ),
             sent.power_w,
             self.hides_participation[apart],
-            1 if self.link.config.channel.symbols == "real" else 2,
+            per_symbol,
         )
         once = equipped(self.link, self._with_leak(once))
         return once if self.copies == 1 else once.repeated(self.copies)
 
-    def _edges(self, round_index: int, active: np.ndarray, cover: Cover) -> tuple[np.ndarray, ...]:
+    def edges(self, round_index: int, active: np.ndarray, cover: Cover) -> tuple[np.ndarray, ...]:
         """Who shares masks in each trial; nobody where there are none."""
         planned = self.planned[:: self.copies, round_index]
         return tuple(
             graph(self.link, index, round_index, whole[whole >= 0], row[row >= 0]) if float(masks) > 0 else NO_EDGES
             for index, (whole, row, masks) in enumerate(zip(planned, active, cover.masks, strict=True))
         )
-
-    def _seen(
-        self,
-        round_index: int,
-        active: np.ndarray,
-        known: torch.Tensor,
-        channels: torch.Tensor,
-        sent: Transmission,
-        edges: tuple[np.ndarray, ...],
-    ) -> dict[Observer, torch.Tensor]:
-        """How visible each device is to each observer of signals."""
-        link, cover, heard = self.link, self.cover[:: self.copies], torch.from_numpy(active >= 0)
-        honest = torch.from_numpy(link.honest(active))
-        # Without any cover the antennas see ‖h s‖ in white noise; anyone who sees every device by itself sees it all.
-        seen: dict[Observer, torch.Tensor] = {
-            "base-station": sent.received_norms * honest * math.sqrt(2.0 / link.credited_power),
-            "everything": torch.where(honest, torch.inf, 0.0).double(),
-        }
-        bare = cover.is_nothing()
-        observers = tuple(name for name in signal_observers(link) if not bare or name == "eavesdropper")
-        for name in observers:
-            seen[name] = torch.zeros(active.shape, dtype=torch.float64)
-        for index in range(len(active)) if observers else ():
-            here, norm = heard[index], self.norm[index * self.copies, round_index]
-            sights = observed(
-                link,
-                index,
-                round_index,
-                active[index][active[index] >= 0],
-                self.combiner[index, round_index] / norm,
-                known[index, here],
-                channels[index, here],
-                edges[index],
-                observers,
-            )
-            with torch_threads(1):  # the matrices are small, and sums do not depend on the number of threads then
-                for name, sight in sights.items():
-                    seen[name][index, here] = sight.seen(norm.square(), cover[index])
-        return seen
 
     def _with_leak(self, setting: Setting) -> Setting:
         """The round with the noise that is really in its sum, where gains are not what they were meant to be."""

@@ -64,7 +64,7 @@ class Sending:
         energy = torch.cat([blocks.grid.energies(some) for some in block.updates.split(PORTION)]).cpu()
         power = (energy * blocks.spent[where]).sum(dim=1) / blocks.grid.symbols
         # A little less, lest float32 rounds the other way.
-        room = (blocks.power_limit * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
+        room = (blocks.power_limit[where] * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
         self.watch.kept[where] = room
         factors = room.to(block.trained.device, torch.float32)
         return replace(block, factors=factors if block.factors is None else block.factors * factors)

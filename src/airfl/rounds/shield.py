@@ -25,6 +25,7 @@ from airfl.rounds.enough import CHECKS, NEARLY, levels, missing_sentence
 from airfl.rounds.hiding import Kind, Problem, Shield
 from airfl.rounds.promise import Promise
 from airfl.transceiver import Design
+from airfl.transceiver.wideband import BlockDesign
 
 #: Own noise is taken where all else takes so many times the noise.
 WORTH_OWN_NOISE = 10.0**0.1
@@ -37,20 +38,25 @@ def find_shields(
     link: Link,
     promise: Promise,
     kind: Kind,
-    design: Design,
+    design: Design | BlockDesign,
     minimum: torch.Tensor,
     gain_bound: torch.Tensor,
     planned: np.ndarray,
     dim: int,
 ) -> list[Shield]:
-    """The shield of every trial."""
+    """The shield of every trial.
+
+    Args:
+        minimum: π_t, [trials, T]; of rounds that are several blocks π_tb, [trials, T, B].
+    """
     if promise.epsilon is None:
         raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
     combiner = design.combiner / design.norm.unsqueeze(-1)
 
     def find(index: int) -> Shield:
         heard = torch.from_numpy((planned[index] >= 0).any(axis=1))
-        rows = minimum[index], gain_bound[index] * heard, planned[index], combiner[index]
+        bound = (gain_bound[index] * heard).repeat_interleave(minimum[index, 0].numel())
+        rows = minimum[index].flatten(), bound, planned[index], combiner[index].flatten(0, -2)
         problem = Problem(config, link, index, promise, *rows, dim)
         problem.follow(["none" if kind == "circular" else kind])
         shield, limit = _checked(problem, lambda p: _least(p, kind)), config.scheme.cover_price_db
@@ -70,6 +76,8 @@ def cover_kind(config: Config, senders: int) -> Kind:
     chosen = config.scheme.cover
     if chosen != "auto":
         return chosen
+    if config.channel.symbols == "complex":
+        return "masks"  # the imaginary part carries data
     enough = senders >= 2 * config.system.num_antennas - 1
     return "quadrature" if enough and config.privacy.observer != "everything" else "masks"
 

@@ -21,19 +21,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from airfl.air import Setting
-from airfl.air.setting import NO_EDGES, Blocks
+from airfl.air.setting import Blocks
 from airfl.channel import Link
 from airfl.channel.blocks import Grid, place_of
 from airfl.config import Config
 from airfl.errors import InputError
-from airfl.privacy import Observer
 from airfl.rounds.hardware import equipped, turned
+from airfl.rounds.observed import seen_by_all
 from airfl.rounds.promise import longest
 from airfl.schemes import Scheme
-from airfl.transceiver import Radio, transmit
+from airfl.transceiver import Radio, degrees_of, transmit
 from airfl.transceiver.design import least_gain
 from airfl.transceiver.levels import raised
 from airfl.transceiver.wideband import BlockDesign, block_channels, design_blocks
@@ -84,8 +85,12 @@ class BlockPlan:
 def require_plain(config: Config, scheme: Scheme, what: str) -> None:
     """Refuse in one sentence what is not simulated together with several blocks or complex symbols."""
     asked = {
-        "hides devices in noise or masks of their own": scheme.encoder.cover != "nothing",
-        "is run with an [eavesdropper]": config.eavesdropper is not None,
+        "hides devices in noise or masks of their own, with channels that are not known exactly,": (
+            scheme.encoder.cover != "nothing" and config.channel.estimation_error > 0.0
+        ),
+        "is run with an [eavesdropper] and channels that are not known exactly,": (
+            config.eavesdropper is not None and config.channel.estimation_error > 0.0
+        ),
     }
     found = next((words for words, is_so in asked.items() if is_so), None)
     if found is not None:
@@ -112,65 +117,85 @@ def plan_blocks(config: Config, scheme: Scheme, radio: Radio, clip_norm: float, 
 def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
     """One round: what uplink and ledger read, all its blocks looked at one after the other."""
     link, trials, copies = schedule.link, schedule.num_trials, schedule.copies
-    active = schedule.active_in(t)[::copies]
+    active, cover = schedule.active_in(t)[::copies], schedule.cover[::copies]
     length = longest(schedule.scheme, schedule.clip_norm)
     heard = torch.from_numpy(active >= 0)
+    edges = schedule.edges(t, active, cover)
     spent = torch.zeros(*active.shape, plan.grid.count, dtype=torch.float64)
-    worst = torch.zeros(active.shape, dtype=torch.float64)
-    planned, ratios = plan.noise_var()[::copies, t], plan.ratios[:, t]
+    own = (cover.own * heard.sum(dim=1)).unsqueeze(1)
+    planned, ratios = plan.noise_var()[::copies, t] + own, plan.ratios[:, t]
+    unknown = schedule.unknown_var[::copies, t] - schedule.norm[::copies, t].square() * (link.noise_power / 2.0)
     estimated = link.config.channel.estimation_error > 0.0
 
-    def scene(number: int) -> Setting:
+    def scene(number: int, *, looked: bool = False) -> Setting:
+        place = place_of(number, plan.grid, link.config.channel)
         known, channels = block_channels(plan.radio, t, number, plan.grid, active)
-        true = turned(link, t, active, channels, place_of(number, plan.grid, link.config.channel))
-        unit = plan.design.combiner[:, t, number]
-        combiner = unit * (plan.norm[::copies, t, number] / plan.design.norm[:, t, number]).unsqueeze(-1)
+        true = turned(link, t, active, channels, place)
+        unit, norm = plan.design.combiner[:, t, number], plan.norm[::copies, t, number]
+        combiner = unit * (norm / plan.design.norm[:, t, number]).unsqueeze(-1)
         # Power is a matter of the whole round, and looked at below.
         sent = transmit(combiner, known, length, plan.grid.symbols, math.inf, true, silent=~heard)
-        noise = planned[:, number]
+        seen = seen_by_all(link, t, active, known, true, sent, edges, cover, combiner, norm, place) if looked else {}
         return equipped(link, Setting(
             t, active, schedule.scheme.encoder.length(schedule.clip_norm), sent.gains,
-            schedule.gain_bound[::copies, t] * ratios[:, number], noise, noise * link.noise_power
-            / (link.noise_power + link.interference_power), link.noise_power, link.interference_power,
-            schedule.cover[::copies], (NO_EDGES,) * len(active), true, sent.tx_scaling, combiner,
-            {"base-station": sent.received_norms}, sent.power_w, schedule.hides_participation[::copies],
+            schedule.gain_bound[::copies, t] * ratios[:, number], planned[:, number],
+            norm.square() * (link.noise_power / 2.0) + unknown, link.noise_power, link.interference_power,
+            cover, edges, true, sent.tx_scaling, combiner,
+            seen, sent.power_w, schedule.hides_participation[::copies],
             plan.grid.per_symbol, None, number,
         ))  # fmt: skip
 
-    noise, first = planned.clone(), scene(0)
+    noise, first = planned.clone(), scene(0, looked=True)
     gains = torch.zeros(spent.shape, dtype=torch.complex128)
+    seen = dict(first.seen)
     for number in range(plan.grid.count):
-        one = first if number == 0 else scene(number)
+        one = first if number == 0 else scene(number, looked=True)
         noise[:, number], gains[..., number] = one.noise_var, one.gains
         spent[..., number] = one.tx_scaling.abs().square()
-        worst = torch.maximum(worst, one.seen["base-station"])
-    power = spent.mean(dim=-1) * (length**2 / plan.grid.symbols)
-    if not float(power.max()) <= link.power_limit * (1.0 + 1e-9):
-        raise InputError(
-            f"a device would need {float(power.max()):.3g} W on average over a round, but the limit is "
-            f"{link.power_limit:.3g} W"
-        )
-    honest = torch.from_numpy(link.honest(active))
-    seen: dict[Observer, torch.Tensor] = {
-        "base-station": worst * honest * math.sqrt(2.0 / link.credited_power),
-        "everything": torch.where(honest, torch.inf, 0.0).double(),
-    }
+        seen = {name: torch.maximum(worst, one.seen.get(name, worst)) for name, worst in seen.items()}
+    left, power = _power(schedule, plan, spent, edges, length)
     rounded = link.config.channel.adc_bits is not None
     whole = Setting(
         t, active, first.clip_norm, heard.to(torch.complex128), schedule.gain_bound[::copies, t],
         noise.mean(dim=-1) if rounded else schedule.noise_var[::copies, t],
-        schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, first.cover, first.edges,
+        schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, cover, edges,
         first.channels, first.tx_scaling, first.combiner, seen, power, first.hides_participation, plan.grid.per_symbol,
-        Blocks(plan.grid, noise, spent, link.power_limit, scene, ratios,
+        Blocks(plan.grid, noise, spent, left, scene, ratios,
                gains if estimated or link.config.channel.impairments else None),
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)
 
 
+def _power(
+    schedule: Schedule, plan: BlockPlan, spent: torch.Tensor, edges: tuple[np.ndarray, ...], length: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What cover leaves of the power limit, and what a round takes with an update that is spread evenly, [trials, K].
+
+    Noise and masks are in every symbol, and never scaled: a device whose update lies where it is dear has to do with
+    what they leave.
+    """
+    limit, grid = schedule.link.power_limit, plan.grid
+    degrees = np.stack([degrees_of(one, spent.shape[1]) for one in edges])
+    hidden = grid.per_symbol * schedule.cover[:: schedule.copies].power(torch.from_numpy(degrees).double())
+    average = spent @ torch.tensor(grid.shares, dtype=torch.float64)
+    power = average * (length**2 / grid.symbols + hidden)
+    if not float(power.max()) <= limit * (1.0 + 1e-9):
+        raise InputError(
+            f"a device would need {float(power.max()):.3g} W on average over a round, but the limit is {limit:.3g} W"
+        )
+    return (limit - average * hidden).clamp(min=0.0), power
+
+
 def with_levels(plan: BlockPlan, level: torch.Tensor) -> BlockPlan:
     """The plan with every block at its round's level or above."""
     return BlockPlan(plan.grid, plan.design, plan.minimum, raised(plan.minimum, level, plan.ratios), plan.radio)
+
+
+def with_norms(plan: BlockPlan, norms: torch.Tensor) -> BlockPlan:
+    """The plan with every block at its norm or above, [trials, T·B]."""
+    norm = torch.maximum(plan.norm, norms.reshape(plan.norm.shape))
+    return BlockPlan(plan.grid, plan.design, plan.minimum, norm, plan.radio)
 
 
 def repeated_plan(plan: BlockPlan, copies: int, link: Link | None = None) -> BlockPlan:

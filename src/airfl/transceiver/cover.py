@@ -1,7 +1,9 @@
 """What devices send to hide in: noise of their own, noise in quadrature, and masks that cancel in the sum.
 
 Device i sends s_i(x_i + α_i + jζ_i + Σ ±u) with wᴴh_i s_i = 1. The base station keeps the real part of wᴴy: there α_i
-stays, jζ_i is thrown away, and of two devices that share a mask one adds u and the other takes it off again.
+stays, jζ_i is thrown away, and of two devices that share a mask one adds u and the other takes it off again. Where a
+symbol carries two coordinates nothing is thrown away: there is no ζ, and α and u are complex, with parts as large as
+those of real ones.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ r_tb² max(p_tb, ℓ_t)² makes F_t(ℓ) = mean_b r_tb² [p_tb ≤ ℓ]: nothing
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -53,6 +54,27 @@ def allocate_levels(
     if not (bool((pi > 0).all()) and bool((a > 0).all()) and bool(torch.isfinite(pi).all())):
         raise InputError("every minimum norm and every weight must be positive and finite")
     usable = budget * (1.0 - 4 * (least.shape[-1] + 4) * torch.finfo(torch.float64).eps)
+    level = levels_by_multiplier(pi, a, ratios)
+    lightest = 1.0 if ratios is None else float(ratios.min()) ** 2
+
+    def is_kept(levels: torch.Tensor) -> torch.Tensor:
+        return (a / levels.square()).sum(dim=-1) <= usable
+
+    # Where all levels are at least √(Σa/A) the budget is kept.
+    most = torch.maximum((a.sum(dim=-1) / usable).sqrt() * (1.0 + 1e-12), least.amax(dim=-1))
+    high = (most**4 / a.amin(dim=-1)).log()
+    low = (least.amin(dim=-1) ** 4 * (lightest / pi.shape[-1]) / a.amax(dim=-1)).log() - 1.0
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        kept = is_kept(level(middle.exp()))
+        low, high = torch.where(kept, low, middle), torch.where(kept, middle, high)
+    return torch.where(is_kept(least).unsqueeze(-1), least, level(high.exp()))
+
+
+def levels_by_multiplier(
+    pi: torch.Tensor, a: torch.Tensor, ratios: torch.Tensor | None = None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """μ [...] -> the levels ℓ_t [..., T] that it stands for, for blocks π_tb [..., T, B] and weights a_t [..., T]."""
     ascending, order = pi.sort(dim=-1)
     sizes = torch.ones_like(pi) if ratios is None else ratios.to(pi).square().expand_as(pi).gather(-1, order)
     shares = sizes.cumsum(dim=-1) / pi.shape[-1]
@@ -64,18 +86,7 @@ def allocate_levels(
         block, share = (values.gather(-1, (count - 1).unsqueeze(-1)).squeeze(-1) for values in (ascending, shares))
         return torch.maximum(block, (mu.unsqueeze(-1) * a / share).pow(0.25))
 
-    def is_kept(levels: torch.Tensor) -> torch.Tensor:
-        return (a / levels.square()).sum(dim=-1) <= usable
-
-    # Where all levels are at least √(Σa/A) the budget is kept.
-    most = torch.maximum((a.sum(dim=-1) / usable).sqrt() * (1.0 + 1e-12), least.amax(dim=-1))
-    high = (most**4 / a.amin(dim=-1)).log()
-    low = (least.amin(dim=-1) ** 4 * shares[..., 0].amin(dim=-1) / a.amax(dim=-1)).log() - 1.0
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        kept = is_kept(level(middle.exp()))
-        low, high = torch.where(kept, low, middle), torch.where(kept, middle, high)
-    return torch.where(is_kept(least).unsqueeze(-1), least, level(high.exp()))
+    return level
 
 
 def raised(blocks: torch.Tensor, level: torch.Tensor, ratios: torch.Tensor | float = 1.0) -> torch.Tensor:

@@ -8,6 +8,14 @@ At the base station, with P̃ = [p̃_1 … p̃_K], J the multiplication by j and
 
     Σ = (σ²/2) I + a² P̃P̃ᵀ + e² (JP̃)(JP̃)ᵀ + b² P̃LP̃ᵀ.
 
+Where a symbol is a complex number of two coordinates, both parts carry data, and own noise and masks are on both: all
+that covers a device is proper, with covariance C = σ² I + 2a² PPᴴ + 2b² PLPᴴ in complex numbers, and a change of the
+symbol by z shows as |z|² · 2 pᴴ C⁻¹ p, whatever the phase of z. Taken apart into real numbers,
+
+    Σ = (σ²/2) I + a² (P̃P̃ᵀ + JP̃(JP̃)ᵀ) + b² (P̃LP̃ᵀ + JP̃L(JP̃)ᵀ),
+
+so it is the same form with other matrices; there is no quadrature.
+
 Everything is kept for a combiner of norm 1. With norm q all paths are shorter by q, which is the same as q² times the
 receiver's noise: r_i² = p̃_iᵀ (q²N + a²A + e²E + b²B)⁻¹ p̃_i.
 """
@@ -152,6 +160,7 @@ def base_station_sight(
     edges: np.ndarray,
     honest: np.ndarray,
     combiner: torch.Tensor | None = None,
+    per_symbol: int = 1,
 ) -> Sight:
     """What all antennas of the base station see.
 
@@ -161,11 +170,12 @@ def base_station_sight(
         edges: who shares masks, places of devices, [E, 2].
         honest: who does not hand over what it knows, [K].
         combiner: w of norm 1, [m]; given where channels are not known exactly and what leaks is not credited.
+        per_symbol: coordinates that a symbol carries; with two, channels are known exactly.
     """
     signal = _stacked(paths)
     noise = torch.full((len(signal),), 0.5 * noise_power, dtype=torch.float64)
     told = None if combiner is None else torch.cat([combiner.real, combiner.imag])
-    return _sight(signal, _stacked(1j * paths), noise, edges, honest, told)
+    return _sight(signal, _stacked(1j * paths), noise, edges, honest, told, per_symbol)
 
 
 def eavesdropper_sight(
@@ -178,6 +188,7 @@ def eavesdropper_sight(
     *,
     exact: bool,
     credit: bool,
+    per_symbol: int = 1,
 ) -> Sight:
     """What antennas elsewhere see, and the sum, which the broadcast models tell.
 
@@ -188,7 +199,14 @@ def eavesdropper_sight(
         noise_power: σ² of the base station's receiver: all of it is beyond her.
         exact: whether channels are known exactly, so that gains are 1 and nothing of the cover reaches the sum.
         credit: whether what does reach the sum is credited.
+        per_symbol: coordinates that a symbol carries; with two, the sum is one more antenna, and channels are known
+            exactly.
     """
+    if per_symbol > 1:
+        both = torch.cat([paths, torch.ones(len(paths), 1, dtype=paths.dtype)], dim=-1)
+        noise = torch.full((both.shape[1],), 0.5 * her_noise, dtype=torch.float64)
+        noise[-1] = 0.5 * noise_power
+        return _sight(_stacked(both), _stacked(1j * both), noise.repeat(2), edges, honest, None, per_symbol)
     last = torch.ones(1, len(paths), dtype=torch.float64) if exact else gains.real.unsqueeze(0)
     turned = torch.zeros_like(last) if exact else -gains.imag.unsqueeze(0)
     signal, quadrature = torch.cat([_stacked(paths), last]), torch.cat([_stacked(1j * paths), turned])
@@ -218,12 +236,18 @@ def _sight(
     edges: np.ndarray,
     honest: np.ndarray,
     told: torch.Tensor | None,
+    per_symbol: int = 1,
 ) -> Sight:
     mine = torch.from_numpy(honest)
     covering, turned = signal[:, mine], quadrature[:, mine]
     kept = torch.from_numpy(edges[honest[edges].all(axis=1)])
     apart = signal[:, kept[:, 0]] - signal[:, kept[:, 1]]
-    return Sight(signal * mine, noise, covering @ covering.mT, turned @ turned.mT, apart @ apart.mT, told)
+    if per_symbol == 1:
+        return Sight(signal * mine, noise, covering @ covering.mT, turned @ turned.mT, apart @ apart.mT, told)
+    assert told is None
+    spun = quadrature[:, kept[:, 0]] - quadrature[:, kept[:, 1]]
+    own = covering @ covering.mT + turned @ turned.mT
+    return Sight(signal * mine, noise, own, torch.zeros_like(own), apart @ apart.mT + spun @ spun.mT)
 
 
 def _stacked(paths: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,8 @@ class BlockDesign:
     Attributes:
         combiner: w_tb with |wᴴ ĥ_i| ≥ 1 for everybody, [trials, T, B, m].
         norm: ‖w_tb‖, [trials, T, B].
-        load: max_i mean_b 1/|w_tbᴴ ĥ_itb|² over all that are served, [trials, T]; at most one.
+        load: max_i mean_b 1/|w_tbᴴ ĥ_itb|² over all that are served, [trials, T]; at most one. Blocks count by their
+            symbols.
         gain_bound: G_tb, [trials, T, B].
         active: who transmits, [trials, T, K].
     """
@@ -77,6 +78,7 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
     combiner = torch.zeros(trials, len(rounds), grid.count, antennas, dtype=torch.complex128)
     norm, bound = (torch.zeros(trials, len(rounds), grid.count, dtype=torch.float64) for _ in range(2))
     loads = torch.zeros(trials, len(rounds), count, dtype=torch.float64)
+    shares = torch.tensor(grid.shares, dtype=torch.float64)
     places = [(at, number) for at in range(len(rounds)) for number in range(grid.count)]
     size = max(1, CHUNK // (trials * count * antennas))
     for first in range(0, len(places), size):
@@ -95,8 +97,8 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
         heard = channels if served is active else served_channels(channels.numpy(), sending)
         bound[:, at, number] = gain_bound(config, link, part, heard, filled(sending), grid.count)
         spent = received_gains(part.combiner, channels).abs().square().reciprocal()
-        loads.index_add_(1, at, spent)
-    return BlockDesign(combiner, norm, (loads / grid.count).amax(dim=-1).clamp(max=1.0), bound, active)
+        loads.index_add_(1, at, shares[number].unsqueeze(-1) * spent)
+    return BlockDesign(combiner, norm, loads.amax(dim=-1).clamp(max=1.0), bound, active)
 
 
 def _senders(config: Config, radio: Radio, rounds: range, grid: Grid) -> np.ndarray:

@@ -133,13 +133,14 @@ def _unknown(batch: Simulation, setting: Setting) -> torch.Tensor:
     would leave room for more of another.
     """
     link, planned, own = batch.schedule.link, setting.undisturbed().noise_var, setting.cover.own
-    if setting.blocks is not None:  # a neighbour may be in the quietest block alone
-        share = setting.noise_power / (setting.noise_power + setting.interference_power)
-        return (setting.blocks.noise_var / setting.blocks.ratios.square()).amin(dim=1) * share
     squares = torch.where(setting.heard, setting.gains.real.square(), 0.0)
     everyone, honest = squares.sum(dim=1), (squares * torch.from_numpy(link.honest(setting.active))).sum(dim=1)
     others = torch.where(setting.heard.sum(dim=1) > 1, everyone - squares.amax(dim=1), everyone)
     kept = torch.minimum(honest, others)
+    if setting.blocks is not None:  # a neighbour may be in the quietest block alone
+        share = setting.noise_power / (setting.noise_power + setting.interference_power)
+        quiet = ((setting.blocks.noise_var - (own * everyone).unsqueeze(1)) / setting.blocks.ratios.square()).amin(dim=1)
+        return quiet * share + own * kept
     if link.config.privacy.credit_leak:
         return planned - own * (everyone - kept)
     receiver = setting.combiner.abs().square().sum(dim=1) * (setting.noise_power / 2.0)

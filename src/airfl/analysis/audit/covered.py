@@ -39,23 +39,26 @@ def check_covered(
     symbols = min(SYMBOLS, single.schedule.dim)
     row = 2 * system.num_antennas * symbols
     most = min(MOST_ROUNDS, max(2, ENTRIES // (FEWEST_ROWS * row)))
-    looked = some_of(stream(system.seed, "canaries", 9), system.rounds, most)
+    plan = single.schedule
+    cut = 1 if plan.blocks is None else plan.blocks.grid.count
+    looked = some_of(stream(system.seed, "canaries", 9), system.rounds * cut, most)
     wished = min(RECEPTIONS // len(looked), ENTRIES // (len(looked) * row))
     count = max(FEWEST_ROWS, min(wished, HELD // (system.num_devices * system.num_antennas)))
     keys = range(first_key, first_key + count)
     batch = at_the_antennas(single, opener(single, samples, keys), keys)
     if not isinstance(batch.uplink, SignalUplink):
         return [], [], ["what the antennas hear: this uplink does not show it"]
-    z = np.stack([_whitened(batch, batch.uplink, t, symbols) for t in looked], axis=1)
+    z = np.stack([_whitened(batch, batch.uplink, *divmod(number, cut), symbols) for number in looked], axis=1)
     names = [f"antenna {k + 1}, {part} part" for part in ("real", "imaginary") for k in range(system.num_antennas)]
     found = noise_checks(z.reshape(*z.shape[:2], -1), [(name, symbols) for name in names])
     # Every direction over antennas and rounds at once, with symbols for repetitions.
     together = z.transpose(0, 3, 1, 2).reshape(count * symbols, 1, -1)
     found += [replace(check, name="variance over all rounds") for check in spectrum_checks(together)]
-    said = f"what the antennas hear of the cover: {count} draws of {len(looked)} rounds, {symbols} symbols each"
+    word, total = "rounds" if cut == 1 else "blocks", system.rounds * cut
+    said = f"what the antennas hear of the cover: {count} draws of {len(looked)} {word}, {symbols} symbols each"
     left_out = []
-    if len(looked) < system.rounds:
-        left_out.append(f"the cover of {system.rounds - len(looked)} of the {system.rounds} rounds")
+    if len(looked) < total:
+        left_out.append(f"the cover of {total - len(looked)} of the {total} {word}")
     return [_named(check) for check in found], [said], left_out
 
 
@@ -64,9 +67,10 @@ def _named(check: Check) -> Check:
     return replace(check, name=f"antennas: {name}", found=f"at the antennas, {check.found}")
 
 
-def _whitened(batch: Simulation, uplink: SignalUplink, t: int, symbols: int) -> np.ndarray:
-    """What is heard in one round while everybody sends zeros, divided by the root of Σ, [R, 2m, symbols]."""
+def _whitened(batch: Simulation, uplink: SignalUplink, t: int, block: int, symbols: int) -> np.ndarray:
+    """What is heard in one block while everybody sends zeros, divided by the root of Σ, [R, 2m, symbols]."""
     setting, copies = batch.schedule.setting(t), batch.schedule.copies
+    setting = setting if setting.blocks is None else setting.blocks.scene(block)
     silence = torch.zeros(setting.gains.shape[1], symbols)
     unit = (0.5 * _heard_power(setting)) ** 0.5  # of the noise, lest tiny numbers lose digits
     found: list[np.ndarray] = []
@@ -89,5 +93,8 @@ def _covariance(setting: Setting, row: int) -> torch.Tensor:
     """Σ with all of the receiver's noise, what others send and everybody's cover, [2m, 2m]."""
     here = setting.heard[row]
     paths = setting.channels[row][here] * setting.tx_scaling[row][here].unsqueeze(-1)
-    sight = base_station_sight(paths, _heard_power(setting), setting.edges[row], np.ones(len(paths), dtype=bool))
+    everybody = np.ones(len(paths), dtype=bool)
+    sight = base_station_sight(
+        paths, _heard_power(setting), setting.edges[row], everybody, per_symbol=setting.per_symbol
+    )
     return sight.covariance(torch.tensor(1.0, dtype=torch.float64), setting.cover[row])

@@ -6,10 +6,14 @@ mean r²x_i and variance r² = p̃_iᵀΣ⁻¹p̃_i, and r is what the ledger bo
 
 She has what no receiver can do without as her noise (``Link.credited_power``) and no interference, knows all channels,
 and is told what colluding devices add: these are silent here, and masks that they share are not there.
+
+Of a round of several blocks she listens to the one that shows the device best, where the device sends all that it has:
+at full length, even where that is more than its power would allow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +21,7 @@ import torch
 
 from airfl.air import Setting
 from airfl.channel import Link
+from airfl.channel.blocks import Place, place_of
 from airfl.privacy import Observer
 from airfl.rounds import Schedule
 from airfl.transceiver import Cover, Sight, base_station_sight, degrees_of, eavesdropper_sight, laplacian_of
@@ -54,7 +59,10 @@ def hear(plan: Schedule, setting: Setting, observer: Observer, devices: np.ndarr
     """Listen to one round for one device of each row, by its number, [rows]."""
     # Copies of a trial share all but the noise.
     rows = range(0, len(setting.gains), plan.copies)
-    parts = [_part(plan.link, setting, observer, row, row // plan.copies, int(devices[row])) for row in rows]
+    parts: list[_Part] = []
+    for one, place in _scenes(plan, setting, observer):
+        found = [_part(plan.link, one, observer, row, row // plan.copies, int(devices[row]), place) for row in rows]
+        parts = [max(pair, key=lambda part: part.energy) for pair in zip(parts or found, found, strict=True)]
 
     def stretched(name: str) -> torch.Tensor:
         return torch.stack([getattr(part, name) for part in parts]).repeat_interleave(plan.copies, dim=0)
@@ -65,13 +73,26 @@ def hear(plan: Schedule, setting: Setting, observer: Observer, devices: np.ndarr
         tx_scaling=stretched("scaling"),
         combiner=stretched("combiner"),
         edges=tuple(part.edges for part in parts for _ in range(plan.copies)),
+        blocks=None,
         hardware=setting.hardware.ideal_converters(),
         noise_power={"base-station": plan.link.credited_power, "eavesdropper": setting.noise_power}.get(observer, 0.0),
     )
     return Hearing(tuned, np.repeat([part.energy for part in parts], plan.copies))
 
 
-def _part(link: Link, setting: Setting, observer: Observer, row: int, index: int, device: int) -> _Part:
+def _scenes(plan: Schedule, setting: Setting, observer: Observer) -> Iterator[tuple[Setting, Place | None]]:
+    """The round, or its blocks, one after the other; one is enough for who hears every device by itself."""
+    if setting.blocks is None:
+        yield setting, None
+        return
+    grid = setting.blocks.grid
+    for number in range(1 if observer == "everything" else grid.count):
+        yield setting.blocks.scene(number), place_of(number, grid, plan.link.config.channel)
+
+
+def _part(
+    link: Link, setting: Setting, observer: Observer, row: int, index: int, device: int, where: Place | None
+) -> _Part:
     here = setting.heard[row]
     who = setting.active[row][setting.active[row] >= 0]
     honest = ~link.colluding[index, who]
@@ -88,11 +109,13 @@ def _part(link: Link, setting: Setting, observer: Observer, row: int, index: int
         return _Part(weights, scaling, torch.ones(1, dtype=torch.complex128), edges, energy)
     paths = setting.tx_scaling[row][here].unsqueeze(-1)
     if observer == "base-station":
-        sight = base_station_sight(channels[here] * paths, link.credited_power, edges, honest)
+        sight = base_station_sight(
+            channels[here] * paths, link.credited_power, edges, honest, per_symbol=setting.per_symbol
+        )
         along, energy = _test(sight, cover, place)
         return _Part(channels, scaling, torch.complex(*along.chunk(2)), edges, energy)
     assert link.listener is not None
-    drawn = torch.from_numpy(link.listener.draw(index, setting.round_index))
+    drawn = torch.from_numpy(link.listener.draw(index, setting.round_index, where))
     hers = torch.zeros(len(scaling), drawn.shape[1], dtype=torch.complex128)
     hers[here] = drawn[torch.from_numpy(who)]
     power = float(combiner.abs().square().sum()) * setting.noise_power
@@ -106,11 +129,16 @@ def _part(link: Link, setting: Setting, observer: Observer, row: int, index: int
         honest,
         exact=exact,
         credit=True,
+        per_symbol=setting.per_symbol,
     )
     along, energy = _test(sight, cover, place)
     # Her antennas beside the base station's, in units in which they have the same noise; the sum is what models tell.
     louder = 1.0 / max((link.listener.noise_power / setting.noise_power) ** 0.5, QUIET)
-    combined = torch.cat([torch.complex(*along[:-1].chunk(2)) / louder, along[-1] * combiner])
+    if setting.per_symbol > 1:
+        both = torch.complex(*along.chunk(2))
+        combined = torch.cat([both[:-1] / louder, both[-1] * combiner])
+    else:
+        combined = torch.cat([torch.complex(*along[:-1].chunk(2)) / louder, along[-1] * combiner])
     return _Part(torch.cat([louder * hers, channels], dim=-1), scaling, combined, edges, energy)
 
 

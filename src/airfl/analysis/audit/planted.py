@@ -161,8 +161,10 @@ class _Covering(SignalUplink):
     def _unit_noise(self, purpose: Purpose, row: int, start: int, shape: torch.Size, setting: Setting) -> torch.Tensor:
         return super()._unit_noise(purpose, row, start, shape, self.noise(setting) if purpose == OWN else setting)
 
-    def _masks(self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting) -> torch.Tensor:
-        return self.change(super()._masks(row, first, start, shape, self.masks(setting)))
+    def _masks(
+        self, row: int, first: int, start: int, shape: tuple[int, int], setting: Setting, coordinate: int = 0
+    ) -> torch.Tensor:
+        return self.change(super()._masks(row, first, start, shape, self.masks(setting), coordinate))
 
 
 @dataclass(frozen=True)
