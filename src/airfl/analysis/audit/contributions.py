@@ -139,8 +139,8 @@ def _unknown(batch: Simulation, setting: Setting) -> torch.Tensor:
     kept = torch.minimum(honest, others)
     if setting.blocks is not None:  # a neighbour may be in the quietest block alone
         share = setting.noise_power / (setting.noise_power + setting.interference_power)
-        quiet = ((setting.blocks.noise_var - (own * everyone).unsqueeze(1)) / setting.blocks.ratios.square()).amin(dim=1)
-        return quiet * share + own * kept
+        receiver = setting.blocks.noise_var - (own * everyone).unsqueeze(1)
+        return (receiver / setting.blocks.ratios.square()).amin(dim=1) * share + own * kept
     if link.config.privacy.credit_leak:
         return planned - own * (everyone - kept)
     receiver = setting.combiner.abs().square().sum(dim=1) * (setting.noise_power / 2.0)
