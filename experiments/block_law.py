@@ -31,9 +31,9 @@ from experiments.combiner_law import LAYOUTS, Cell, draw
 #: Blocks that are drawn of every drop; they make 32 rounds of two blocks, 16 of four, …
 BLOCKS = 64
 CUTS = (2, 4, 8, 16, 32, 64)
-DEVICES, ANTENNAS = tuple(2**k for k in (1, 3, 5, 7, 9, 11, 13)), (1, 2, 4, 16, 64, 256)
+DEVICES, ANTENNAS = tuple(2**k for k in (1, 3, 5, 7, 9, 11)), (1, 2, 4, 16, 64, 256)
 #: Channel coefficients of a round, K·m, at most; and held at a time.
-MOST, BATCH = 2**17, 2**20
+MOST, BATCH = 2**15, 2**20
 #: Drops of a cell.
 LEAST_DROPS, MOST_DROPS = 4, 64
 FIELDS = (

@@ -40,9 +40,7 @@ def impairments_of(q: Quantities) -> dict[str, Any] | None:
         **dict.fromkeys(("phase_error_rad", "timing_offset_s", *NOT_COUNTED)),
         **stated,
         "coherent_gain_db": 20.0 * math.log10(gain) + 0.0,
-        "distortion_to_update": math.hypot(math.sqrt(spread / q.active) * clip / update, bias) / gain
-        if known
-        else None,
+        "distortion_to_update": distortion,
         "not_counted": [name for name in NOT_COUNTED if name in stated],
     }
 

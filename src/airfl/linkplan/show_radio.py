@@ -127,7 +127,8 @@ def _coherence(answer: Answer, found: dict[str, float | None]) -> str:
         parts.append(f"channels stand still for {_short(time, 's')}{ratio}")
     if width is not None:
         ratio = "" if across is None else f", and the band is {across:.3g} times as wide"
-        parts.append(f"they are flat over {_short(width, 'Hz')}{ratio}")
+        who = "channels" if time is None else "they"
+        parts.append(f"{who} are flat over {_short(width, 'Hz')}{ratio}")
     text = "; ".join(parts) if parts else "nothing moves"
     blocks = found["blocks"]
     if blocks is None:
@@ -156,9 +157,10 @@ def _blocks(answer: Answer, found: dict[str, float | None]) -> str:
             if heard < 0.05
             else f" The sum's noise is {heard:.1f} dB above the quietest block's."
         )
+    power = "saves nothing" if shared < 0.05 else f"needs {shared:.1f} dB less than power in every block"
     return (
-        f"Privacy counts on the quietest, {quiet:.1f} dB below the usual noise, and power over the round needs "
-        f"{shared:.1f} dB less than power in every block: the threshold moves by {moved:.1f} dB.{rest}"
+        f"Privacy counts on the quietest, {quiet:.1f} dB below the usual noise, and power over the round {power}: the "
+        f"threshold moves by {moved:.1f} dB.{rest}"
     )
 
 
@@ -195,13 +197,12 @@ def _impairments(found: dict[str, Any]) -> list[str]:
             f"What turns on air takes {-found['coherent_gain_db']:.2g} dB of the sum{more}; the predicted cost does "
             "not count it. No contribution gets longer, so ε stays."
         )
-    names = {"clipping_db": "Clipping", "adc_bits": "conversion"}
+    names = {"clipping_db": "clipping", "adc_bits": "conversion"}
     left = [names[name] for name in found["not_counted"]]
     if left:
-        text = " and ".join(left)
         said.append(
-            f"{text[0].upper()}{text[1:]} cost accuracy that depends on every symbol of an update, and a plan does not "
-            "count it; neither moves ε."
+            f"A plan does not count what {' and '.join(left)} {'take' if len(left) > 1 else 'takes'} of accuracy, which "
+            "depends on every symbol of an update; ε stays."
         )
     return said
 
