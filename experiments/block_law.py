@@ -1,20 +1,19 @@
 """What several blocks of time and frequency do to a round's least noise and to power, measured on the default combiner.
 
-    python -m experiments.block_law --out experiments/results [--seconds 15]
+    python -m experiments.block_law --out src/airfl/linkplan [--seconds 10]
 
 As `experiments.combiner_law`, with the path gain at the cell edge as unit: minimise ρ_b = ‖w_b‖² subject to
 |w_bᴴ h_ib| ≥ 1, for B = 64 independent Rayleigh blocks of devices that stay where they are. Power is shared over a
 round, so all norms may be smaller by √x, x = max_i mean_b 1/|w_bᴴ h_ib|², and a round tells what its quietest block
 tells. A plan needs E[1/(x min_b ρ_b)] (`linkplan.blocks`); every row has it over E[1/ρ], in decibels, for some B.
 
-Writes block_law.csv (one row per layout, K and m) and block_law.json (provenance) to the output folder.
+Writes law_blocks.csv (one row per layout, K and m) to the output folder, and goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import time
 from pathlib import Path
@@ -23,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import airfl
 from airfl.runs.store import write_csv
 from airfl.transceiver.combiners.annealed import annealed
 from experiments.combiner_law import LAYOUTS, Cell, draw
@@ -102,11 +100,11 @@ def decibels(means: np.ndarray) -> dict[str, np.ndarray]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=15.0, help="per cell, but for four drops at least")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per cell, but for four drops at least")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    table, rows = arguments.out / "block_law.csv", dict[tuple[str, ...], dict[str, Any]]()
+    table, rows = arguments.out / "law_blocks.csv", dict[tuple[str, ...], dict[str, Any]]()
     if table.is_file():
         with table.open(newline="", encoding="utf-8") as file:
             rows = {(row["layout"], row["devices"], row["antennas"]): dict(row) for row in csv.DictReader(file)}
@@ -116,8 +114,6 @@ def main() -> None:
             rows[key] = measure(cell, arguments.seconds)
             write_csv(table, list(rows.values()))
             print(*rows[key].values(), flush=True)
-    note = {"command": "python -m experiments.block_law", "airfl": airfl.__version__, "torch": torch.__version__}
-    (arguments.out / "block_law.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
