@@ -201,8 +201,8 @@ def _impairments(found: dict[str, Any]) -> list[str]:
     left = [names[name] for name in found["not_counted"]]
     if left:
         said.append(
-            f"A plan does not count what {' and '.join(left)} {'take' if len(left) > 1 else 'takes'} of accuracy, which "
-            "depends on every symbol of an update; ε stays."
+            f"A plan does not count what {' and '.join(left)} {'take' if len(left) > 1 else 'takes'} of accuracy, "
+            "which depends on every symbol of an update; ε stays."
         )
     return said
 
