@@ -426,6 +426,10 @@ def test_feasibility_by_hand():
     assert (coherence["blocks_in_time"], coherence["blocks_in_frequency"], coherence["blocks"]) == (5, 50, 250)
     pilots = radio["channel_knowledge"]
     assert pilots["pilots_per_device"] == 1  # (1/0.01 − 1)/SNR = 99/117
+    assert pilots["pilot_symbols"] == 45 * 250
+    assert (pilots["gain_bound"], pilots["epsilon"], pilots["extra_noise_db"]) == (None, None, None)
+    assert "not counted with several blocks" in " ".join(sentences(found))
+    pilots = plan(None, N78 | {"csi_error": 0.01}).feasibility["channel_knowledge"]
     assert pilots["pilot_symbols"] == 45
     assert pilots["pilot_airtime_s"] == pytest.approx(45 / 100e6)
     assert pilots["pilot_share"] == pytest.approx(45 / (45 + 582_026))
@@ -438,10 +442,10 @@ def test_feasibility_by_hand():
     instead = radio["instead"]
     assert instead["distance_m"] == pytest.approx(500.0 * 10 ** (found.backoff_db / 20.0))
     assert instead["cover_db"] == pytest.approx(found.backoff_db, abs=1e-3)
-    single = plan(None, N78 | {"antennas": 1})
+    single = plan(None, N78 | {"antennas": 1, "speed_m_s": 30.0, "delay_spread_s": 100e-9})
     assert instead["margin_db_with_one_antenna"] == pytest.approx(single.margin_db, abs=1e-9)
     said = " ".join(sentences(found))
-    for words in ("need not go below", "could instead reach", "250 blocks", "1 pilot a device", "more noise"):
+    for words in ("need not go below", "could instead reach", "250 blocks", "1 pilot a device in every block"):
         assert words in said
 
 
@@ -515,7 +519,9 @@ def test_every_key_of_before_is_still_there(call):
     assert set(KEYS["quantities"].split()) <= set(found["quantities"])
     assert found["quantities"]["noise_density_dbm_hz"] == -173.0
     assert found["quantities"]["power_w"] == 2e-3
-    assert set(found["feasibility"]) == {"transmit", "instead", "coherence", "channel_knowledge"}
+    assert set(found["feasibility"]) == {
+        *("transmit", "instead", "symbols", "coherence", "channel_knowledge", "impairments"),
+    }
     stated = {name: value for name, value in found["quantities"].items() if name != "alignment"}
     assert plan(None, stated).epsilon == found["epsilon"]  # what a plan prints can be given back
 

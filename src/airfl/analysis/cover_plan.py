@@ -21,6 +21,7 @@ from airfl.errors import InputError
 from airfl.linkplan import Quantities
 from airfl.linkplan.accuracy import shipped
 from airfl.linkplan.answer import against_update
+from airfl.linkplan.blocks import grid_of
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.link import channel_of, channel_values
 from airfl.linkplan.quantities import word_of
@@ -173,6 +174,12 @@ def check_link(q: Quantities) -> None:
     missing = [f"--{word_of(name)}" for name in needed if given[name] is None]
     if missing:
         raise InputError(f"{', '.join(missing)} missing: what hiding from the base station costs depends on it")
+    grid = grid_of(q)
+    if grid is not None and (grid.count > 1 or grid.per_symbol > 1):
+        what = "complex symbols" if grid.count == 1 else f"{grid.count:,} blocks a round"
+        raise InputError(
+            f"hiding from the base station is not simulated with {what}; leave out --observer, or what says so"
+        )
     assert q.devices is not None
     assert q.antennas is not None
     if q.devices * q.antennas > MOST_COEFFICIENTS:

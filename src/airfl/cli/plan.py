@@ -59,9 +59,21 @@ def plan(
     ] = None,
     speed: Annotated[float | None, typer.Option(help="Of what moves, m/s: how long channels stand still.")] = None,
     delay_spread: Annotated[float | None, typer.Option(help="RMS, s: over what bandwidth channels are flat.")] = None,
+    coherence_hz: Annotated[float | None, typer.Option(help="The bandwidth over which channels are flat.")] = None,
+    coherence_s: Annotated[float | None, typer.Option(help="The time for which channels stand still.")] = None,
+    symbols: Annotated[
+        str | None, typer.Option(help="real: one coordinate a symbol; complex: two, in half the time.")
+    ] = None,
     csi_error: Annotated[
         float | None, typer.Option(help="τ, error power of channel estimates: pilots it takes, and its price in ε.")
     ] = None,
+    csi_age: Annotated[
+        float | None, typer.Option(help="s, how old the channels are that the base station knows; with --speed.")
+    ] = None,
+    phase_error: Annotated[float | None, typer.Option(help="Of oscillators, rad: what it takes of the sum.")] = None,
+    timing_offset: Annotated[float | None, typer.Option(help="RMS, s: what it takes of bands off the carrier.")] = None,
+    clipping: Annotated[float | None, typer.Option(help="dB above the mean power limit; named, not counted.")] = None,
+    adc_bits: Annotated[int | None, typer.Option(help="Of the converters; named, not counted.")] = None,
     parameters: Annotated[int | None, typer.Option(help="d.")] = None,
     rounds: Annotated[int | None, typer.Option(help="T.")] = None,
     clip: Annotated[float | None, typer.Option(help="c, the clip norm.")] = None,
@@ -119,7 +131,15 @@ def plan(
         "rician_k_db": rician_k,
         "speed_m_s": speed,
         "delay_spread_s": delay_spread,
+        "coherence_hz": coherence_hz,
+        "coherence_s": coherence_s,
+        "symbols": symbols,
         "csi_error": csi_error,
+        "csi_age_s": csi_age,
+        "phase_error_rad": phase_error,
+        "timing_offset_s": timing_offset,
+        "clipping_db": clipping,
+        "adc_bits": adc_bits,
         "parameters": parameters,
         "rounds": rounds,
         "clip_norm": clip,

@@ -1,12 +1,14 @@
 """From a complete set of quantities to everything the planner says about it.
 
-At full power π_t² = ρ_t·c²/(d·P·Λ), so the noise is v_t = π_t²σ²/2 and, with S = s·c (s = 1 for zero-out, 2 for
+A round is D symbols, one for each of d coordinates, or half as many where symbols are complex. At full power
+π_t² = ρ_t·c²/(D·P·Λ), so the noise is v_t = π_t²σ²/2 and, with S = s·c (s = 1 for zero-out, 2 for
 replace),
 
-    μ² = Σ_t S²/v_t = 2 s² · d · T · SNR · E[1/ρ],        SNR = P·Λ_edge/σ².
+    μ² = Σ_t S²/v_t = 2 s² · D · T · SNR · E[1/ρ],        SNR = P·Λ_edge/σ².
 
 The clip norm cancels: at full power a device is heard as loud as its power allows, whatever c is. A budget of μ* asks
-for v = T·S²/μ*², so for a power lower by the factor β = μ*²/μ² where that is below one.
+for v = T·S²/μ*², so for a power lower by the factor β = μ*²/μ² where that is below one. Of several blocks the quietest
+counts, and power is shared over the round: μ² grows by ``blocks.Several.gain``.
 
 A curious base station hears the best heard device louder (``loudest``), and against it thermal noise alone is credited,
 as in a run: the noise density says what share of σ² that is.
@@ -15,12 +17,13 @@ as in a run: the noise density says what share of σ² that is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airfl.channel.noise import dbm_of_power, noise_power_w, thermal_power_w
 from airfl.errors import InputError
 from airfl.linkplan.accuracy import ALIGNMENT, CostModel, shipped
+from airfl.linkplan.blocks import Several, check_grid, grid_of, several
 from airfl.linkplan.combiners import FOLLOWED, law_of
 from airfl.linkplan.feasibility import feasibility_of
 from airfl.linkplan.law import Combining, Drawn
@@ -54,7 +57,8 @@ class Answer:
             should be; None: they are not.
         snr_db, threshold_db: P·Λ_edge/σ² now and at the threshold.
         power_w, power_dbm: P.
-        noise_var: v after the back-off, per real coordinate of the sum; interference comes on top.
+        noise_var: v after the back-off, per real coordinate of the sum, of the quietest block where there are several;
+            interference comes on top.
         noise_to_update, free_noise_to_update: √(d·v)/K over the norm of the averaged update, with and without the
             target.
         residual: z of ``accuracy``.
@@ -62,7 +66,7 @@ class Answer:
         tolerated: noise-to-update ratio at which the prediction costs one point (or as asked).
         smallest_devices: n that meets the target at that ratio.
         energy_j, mean_energy_j: of a round, of the device that needs most and on average over devices, at full clip.
-        airtime_s: d symbols: one real value a complex symbol, since only the real part is used.
+        airtime_s: of a round: d symbols with one coordinate each, or half as many with two.
         solved_for: the quantity that was asked for, and its value in ``quantities``.
         feasibility: what a radio makes of it, by name (``linkplan.feasibility``).
         not_at: a larger number of devices than the solved one that misses the target all the same.
@@ -137,10 +141,11 @@ def squared_mu(q: Quantities, law: Combining | None = None) -> float:
         assert q.clip_norm is not None
         return (far * q.clip_norm) ** 2 * q.rounds / q.noise_var
     assert q.antennas is not None
-    assert q.parameters is not None
+    symbols = q.symbols_a_round
+    assert symbols is not None
     law = law or law_of(q)
     assert law is not None
-    return 2.0 * far**2 * q.parameters * q.rounds * q.snr * law.inverse_norm2
+    return 2.0 * far**2 * symbols * q.rounds * q.snr * law.inverse_norm2 * several(q).gain
 
 
 def meets(mu2: float, goal: float) -> bool:
@@ -178,8 +183,9 @@ def answer(
         raise InputError(f"a tolerated noise-to-update ratio must be positive and finite; got {tolerated}")
     assert q.epsilon is not None
     assert q.rounds is not None
+    check_grid(q)
     law = law or law_of(q)
-    mu2 = squared_mu(q, law)
+    mu2, blocks = squared_mu(q, law), several(q)
     target2 = gaussian_mu(q.epsilon, q.delta) ** 2
     is_perk = solved_for == "epsilon" or meets(mu2, target2)  # a solved ε is what there is
     margin_db = 0.0 if solved_for == "epsilon" else 10.0 * math.log10(target2 / mu2)
@@ -187,11 +193,13 @@ def answer(
     backoff = 1.0 if is_perk else target2 / mu2
     free_var = q.rounds * (reach(q.relation) * (q.clip_norm or 1.0)) ** 2 / mu2
     snr_db = None if law is None else 10.0 * math.log10(q.snr)
-    ratios = _ratios(q, free_var, backoff, target2, tolerated, model or shipped(q.parameters))
-    rate = q.symbols_per_second
-    airtime = None if rate is None or q.parameters is None else q.parameters / rate
+    ratios = _ratios(q, blocks, free_var, backoff, target2, tolerated, model or shipped(q.parameters))
+    rate, symbols = q.symbols_per_second, q.symbols_a_round
+    airtime = None if rate is None or symbols is None else symbols / rate
     power = None if law is None else q.limit_w
     energy = None if airtime is None or power is None else power * backoff * airtime
+    if law is not None:  # who needs little in one block has none of it taken away by others
+        law = replace(law, mean_power=min(1.0, law.mean_power / blocks.load))
     return Answer(
         quantities=q,
         epsilon=_by_observer(q, law, mu2),
@@ -239,10 +247,16 @@ def _by_observer(q: Quantities, law: Combining | None, mu2: float) -> dict[str, 
         heard = (
             law.loudness
             if isinstance(law, Drawn)
-            else loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds or 1)
+            else loudness(law, q.layout, q.devices or 1, q.active, q.antennas or 1, q.rounds or 1, _count(q))
         )
         seen["base-station"] = _epsilon_at(q, mu2 * max(1.0, uncredited * heard))  # it sees the models too
     return seen
+
+
+def _count(q: Quantities) -> int:
+    """B; one where nobody knows."""
+    grid = grid_of(q)
+    return 1 if grid is None else grid.count
 
 
 def _range(q: Quantities, law: Combining | None, mu2: float) -> tuple[float, float] | None:
@@ -267,12 +281,19 @@ def against_update(q: Quantities, noise_var: float) -> tuple[float, float]:
 
 
 def _ratios(
-    q: Quantities, free_var: float, backoff: float, target2: float, tolerated: float | None, model: CostModel
+    q: Quantities,
+    blocks: Several,
+    free_var: float,
+    backoff: float,
+    target2: float,
+    tolerated: float | None,
+    model: CostModel,
 ) -> dict[str, Any]:
     """Noise against update, what that predicts, and how many devices a tolerated ratio takes, where known."""
     if q.devices is None or q.parameters is None or q.rounds is None:
         return {}
-    heard = q.disturbance  # interference disturbs what is learnt, and hides nobody
+    free = q.disturbance * blocks.heard(1.0)  # interference disturbs what is learnt, and hides nobody
+    heard = q.disturbance * blocks.heard(backoff)
     ratio, residual = against_update(q, heard * free_var / backoff)
     if tolerated is None:
         tolerated = model.residual_for(ONE_POINT) * ratio / residual
@@ -280,7 +301,7 @@ def _ratios(
     needed = q.active * against_update(q, heard * asked)[0] / tolerated
     return {
         "noise_to_update": ratio,
-        "free_noise_to_update": against_update(q, heard * free_var)[0],
+        "free_noise_to_update": against_update(q, free * free_var)[0],
         "residual": residual,
         "accuracy_cost": model.cost(residual),
         "tolerated": tolerated,

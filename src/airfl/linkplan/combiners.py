@@ -32,6 +32,8 @@ _IDLE: dict[str, Any] = {
     "antenna_gain_dbi": 0.0, "device_gain_dbi": 0.0, "loss_db": 0.0, "interference_dbm": None, "parameters": 1,
     "clip_norm": 1.0, "clip_factor": None, "delta": 1e-5, "epsilon": 1.0, "neighbours": None, "symbol_rate_hz": None,
     "update_norm": None, "alignment": 1.0, "noise_var": None, "speed_m_s": None, "csi_error": None,
+    "coherence_hz": None, "coherence_s": None, "symbols": "real", "csi_age_s": None, "phase_error_rad": None,
+    "timing_offset_s": None, "clipping_db": None, "adc_bits": None,
 }  # fmt: skip
 
 

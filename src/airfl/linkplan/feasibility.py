@@ -1,10 +1,11 @@
 """What a radio makes of a plan: how long channels stand still, what knowing them costs, how little power is left.
 
-A round is d symbols long. Channels stand still over about
+A round is a symbol for each of d coordinates long, or half of that where symbols are complex. Channels stand still
+over about
 
     T_c = 0.423 λ/v,    B_c = 1/(5 τ_rms),
 
-so a round of bandwidth W is ⌈W/B_c⌉ · ⌈airtime/T_c⌉ blocks, where the planner assumes one. Devices that send N
+so a round of bandwidth W is ⌈W/B_c⌉ · ⌈airtime/T_c⌉ blocks (``blocks`` says what they do). Devices that send N
 orthogonal pilots each at full power are known with an error power of τ = 1/(1 + N·SNR) of their channel power (minimum
 mean-square error), so N = (1/τ − 1)/SNR at the edge. A wrong estimate stretches what a device adds to the sum by up to
 
@@ -17,18 +18,19 @@ but for a chance of p (``transceiver.radio``); and combiners for estimates, whic
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
-from airfl.channel.geometry import SPEED_OF_LIGHT_M_S
+from airfl.channel.blocks import coherence_bandwidth_hz, coherence_time_s
 from airfl.channel.noise import dbm_of_power
 from airfl.config import Channel
+from airfl.linkplan.blocks import grid_of, is_counted, several
+from airfl.linkplan.impaired import impairments_of
 from airfl.linkplan.law import Combining, Drawn, combining
-from airfl.linkplan.link import farther, uncovered
+from airfl.linkplan.link import farther, uncovered, wide_channel_of
 from airfl.linkplan.quantities import Quantities
 from airfl.privacy import gaussian_epsilon
 
-#: Share of λ/v over which a channel stays about what it is (Rappaport, Wireless Communications, 5.40.c).
-STANDS_STILL = 0.423
 #: The chance over a run that a gain is larger than what is booked for it, as in a configuration.
 OUTAGE: float = Channel.model_fields["csi_outage"].default
 #: 3GPP TS 38.101-1, Table 6.3.1-1: a device need not be able to send with less than −40 dBm up to 20 MHz, the same
@@ -52,8 +54,10 @@ def feasibility_of(q: Quantities, law: Combining, mu2: float, target2: float, ba
     return {
         "transmit": _transmit(q, law, backoff),
         "instead": _instead(q, target2, backoff),
-        "coherence": _coherence(q),
+        "symbols": _symbols(q, law, target2),
+        "coherence": _coherence(q, backoff),
         "channel_knowledge": _knowledge(q, law, mu2, target2),
+        "impairments": impairments_of(q),
     }
 
 
@@ -86,20 +90,41 @@ def _instead(q: Quantities, target2: float, backoff: float) -> dict[str, Any] | 
     }
 
 
-def _coherence(q: Quantities) -> dict[str, Any] | None:
-    """How many blocks of time and frequency a round is made of."""
-    if q.speed_m_s is None and q.delay_spread_s is None:
-        return None
-    time = width = None
-    if q.speed_m_s:
-        time = STANDS_STILL * SPEED_OF_LIGHT_M_S / q.carrier_hz / q.speed_m_s
-    if q.delay_spread_s is not None:
-        width = 1.0 / (5.0 * q.delay_spread_s)
-    rate, band = q.symbols_per_second, q.bandwidth_hz
-    airtime = None if rate is None or q.parameters is None else q.parameters / rate
-    in_time = _blocks(airtime, time, still=q.speed_m_s is not None)
-    across = _blocks(band, width, still=False)
+def _symbols(q: Quantities, law: Combining, target2: float) -> dict[str, Any]:
+    """What a symbol carries, time on air either way, and what two coordinates a symbol cost over one.
+
+    At equal power the noise is that much larger; where power is held back anyway devices send with that much more.
+    """
+    from airfl.linkplan.answer import squared_mu
+
+    either = {kind: replace(q, symbols=kind) for kind in ("real", "complex")}
+    rate = q.symbols_per_second
+    count = {kind: one.symbols_a_round for kind, one in either.items()}
+    time = {kind: None if rate is None or found is None else found / rate for kind, found in count.items()}
+    plain = squared_mu(either["real"], law)
+    wide = squared_mu(either["complex"], law)
     return {
+        "kind": q.symbols,
+        "per_round": count[q.symbols],
+        "airtime_real_s": time["real"],
+        "airtime_complex_s": time["complex"],
+        "complex_power_db": 10.0 * math.log10(plain / wide),
+        "complex_noise_db": 10.0 * math.log10(min(plain, target2) / min(wide, target2)),
+    }
+
+
+def _coherence(q: Quantities, backoff: float) -> dict[str, Any] | None:
+    """How many blocks of time and frequency a round is made of, and what they do to noise and power."""
+    if all(value is None for value in (q.speed_m_s, q.delay_spread_s, q.coherence_hz, q.coherence_s)):
+        return None
+    channel, grid = wide_channel_of(q), grid_of(q)
+    time, width = coherence_time_s(channel), coherence_bandwidth_hz(channel)
+    rate, band, symbols = q.symbols_per_second, q.bandwidth_hz, q.symbols_a_round
+    airtime = None if rate is None or symbols is None else symbols / rate
+    still = q.speed_m_s is not None or q.coherence_s is not None
+    in_time = None if grid is None or not still or (time is not None and airtime is None) else grid.spans
+    across = None if grid is None or width is None or band is None else grid.bands
+    found: dict[str, Any] = {
         "coherence_time_s": time,
         "airtime_over_coherence_time": None if time is None or airtime is None else airtime / time,
         "blocks_in_time": in_time,
@@ -107,33 +132,42 @@ def _coherence(q: Quantities) -> dict[str, Any] | None:
         "bandwidth_over_coherence_bandwidth": None if width is None or band is None else band / width,
         "blocks_in_frequency": across,
         "blocks": None if in_time is None and across is None else (in_time or 1) * (across or 1),
+        "quietest_db": None,
+        "shared_power_db": None,
+        "threshold_db": None,
+        "heard_db": None,
+    }
+    if not is_counted(q):
+        return found
+    blocks = several(q)
+    return found | {
+        "quietest_db": _decibels(blocks.quietest),
+        "shared_power_db": _decibels(1.0 / blocks.load),
+        "threshold_db": _decibels(1.0 / blocks.gain),
+        "heard_db": _decibels(blocks.heard(backoff)),
     }
 
 
-def _blocks(whole: float | None, part: float | None, still: bool) -> int | None:
-    if part is None:
-        return 1 if still else None
-    return None if whole is None else max(1, math.ceil(whole / part * (1.0 - 1e-12)))
+def _decibels(ratio: float) -> float:
+    return 10.0 * math.log10(ratio) + 0.0  # no −0
 
 
 def _knowledge(q: Quantities, law: Combining, mu2: float, target2: float) -> dict[str, Any] | None:
     """Pilots for a stated error of the estimates, and what that error costs; interference disturbs pilots too."""
-    tau = q.csi_error
-    if tau is None:
+    if q.csi_error is None and not q.csi_age_s:
         return None
-    each = max(1, math.ceil((1.0 / tau - 1.0) / (q.snr / q.disturbance) * (1.0 - 1e-12)))
-    pilots, rate, dim = each * q.active, q.symbols_per_second, q.parameters
+    tau, grid = wide_channel_of(q).estimation_error, grid_of(q)
     found: dict[str, Any] = {
-        "csi_error": tau,
-        "pilots_per_device": each,
-        "pilot_symbols": pilots,
-        "pilot_airtime_s": None if rate is None else pilots / rate,
-        "pilot_share": None if dim is None else pilots / (pilots + dim),
+        "csi_error": q.csi_error,
+        "csi_age_s": q.csi_age_s,
+        "estimation_error": tau if q.fading == "rayleigh" else q.csi_error,
+        **_pilots(q, 1 if grid is None else grid.count),
         "gain_bound": None,
         "epsilon": None,
         "extra_noise_db": None,
     }
-    if q.fading != "rayleigh":  # only there is the bound proven
+    # Only there is the bound proven, and what runs simulate.
+    if q.fading != "rayleigh" or grid is None or grid.count > 1 or grid.per_symbol > 1:
         return found
     spread = math.sqrt(tau / (1.0 - tau) * math.log(q.active * (q.rounds or 1) / OUTAGE))
     mean, square = _stretch(q, law)
@@ -144,6 +178,17 @@ def _knowledge(q: Quantities, law: Combining, mu2: float, target2: float) -> dic
         "epsilon": worse if math.isfinite(worse) else None,
         "extra_noise_db": max(0.0, 10.0 * math.log10(factor * mu2 / max(target2, mu2))),
     }
+
+
+def _pilots(q: Quantities, blocks: int) -> dict[str, Any]:
+    """What a stated error takes; all of it None where only the age of channels is known."""
+    names = ("pilots_per_device", "pilot_symbols", "pilot_airtime_s", "pilot_share")
+    if q.csi_error is None:
+        return dict.fromkeys(names)
+    each = max(1, math.ceil((1.0 / q.csi_error - 1.0) / (q.snr / q.disturbance) * (1.0 - 1e-12)))
+    pilots, rate, symbols = each * q.active * blocks, q.symbols_per_second, q.symbols_a_round
+    time = None if rate is None else pilots / rate
+    return dict(zip(names, (each, pilots, time, None if symbols is None else pilots / (pilots + symbols)), strict=True))
 
 
 def _stretch(q: Quantities, law: Combining) -> tuple[float, float]:

@@ -27,6 +27,8 @@ RADIO = (
     "base_height_m", "device_height_m", "shadowing_db", "shadowing_distance_m", "antenna_gain_dbi", "device_gain_dbi",
     "loss_db", "power_w", "power_dbm", "noise_density_dbm_hz", "noise_figure_db", "interference_dbm", "bandwidth_hz",
 )  # fmt: skip
+#: What a channel's coherence and symbols follow from; drawn channels do not depend on it.
+WIDE = ("coherence_hz", "coherence_s", "speed_m_s", "delay_spread_s", "symbols", "csi_error", "csi_age_s")
 #: Where nobody said how far or how wide; combiners do not depend on it where path loss is a power law.
 NOMINAL_M, NOMINAL_HZ = 1000.0, 1e6
 #: Nearest device on a disk over its radius, as in the tables of combiners.
@@ -53,6 +55,14 @@ def channel_values(q: Quantities) -> dict[str, Any]:
 def channel_of(q: Quantities) -> Channel:
     """The same, checked as a run checks it: what cannot be is one sentence."""
     return _checked(tuple(channel_values(q).items()))
+
+
+def wide_channel_of(q: Quantities) -> Channel:
+    """The same with what is said of coherence, symbols and channel knowledge."""
+    said = {name: value for name in WIDE if (value := getattr(q, name)) not in (None, 0.0)}
+    if q.fading != "rayleigh":  # errors of estimates are said to be unproven there, and not refused
+        said = {name: value for name, value in said.items() if name not in ("csi_error", "csi_age_s")}
+    return _checked((*channel_values(q).items(), *said.items()))
 
 
 @lru_cache(maxsize=4096)

@@ -29,13 +29,17 @@ POINTS, FINE, USUAL, LUCK = 8192, 400, 2.0, 16.0
 CLOSEST = 1e-6
 
 
-def loudness(law: Combining, layout: Layout, devices: int, active: int, antennas: int, rounds: int) -> float:
+def loudness(
+    law: Combining, layout: Layout, devices: int, active: int, antennas: int, rounds: int, blocks: int = 1
+) -> float:
     """μ² of a base station that looks at every antenna over μ² of anyone who sees the models, for equal noise.
+
+    Of several blocks it looks at the one that shows a device best.
 
     It may be below one: anyone who sees models is told of every round, and a device takes part in its own only.
     """
     level, share = law.inverse_norm2, active / devices
-    over = loudest(layout, devices, share, antennas, level, rounds)
+    over = loudest(layout, devices, share, antennas, level, rounds, blocks=blocks)
     if antennas == 1:  # there is one direction, and nobody can be out of it
         return over
     return over * law.loudest_round / level / loudest(layout, active, 1.0, antennas, level, 1, OF_TABLE)
@@ -50,28 +54,40 @@ def loudest(
     level: float,
     rounds: int,
     expected: float = MEAN_LOG,
+    blocks: int = 1,
 ) -> float:
     """What the loudest device is heard with, over what the sum is, on average over rounds; combiners are random.
 
     Args:
         level: E[1/ρ].
         expected: how many devices are to be expected above the answer.
+        blocks: of a round; a device counts as heard in its best.
     """
     if antennas == 1 and participation == 1.0:
         return 1.0
     places, weights = _places(layout, devices)
     shape, nearest = antennas - 1, level * float(places[0])
-    usual = participation * rounds * (1.0 + shape * math.exp(nearest) * float(special.exp1(nearest)))
-    draws = participation * devices * rounds
+    usual = participation * rounds * _usual(nearest, shape, blocks)
+    draws = participation * devices * rounds * blocks
     luck = min(1.0 / nearest, math.sqrt(draws / level) if layout == "disk" else draws)
     step = (USUAL * usual + LUCK * (1.0 + (shape + 3.0 * math.sqrt(shape)) * luck)) / POINTS
     above = sum(
-        weight * _tail(level * place, shape, participation, rounds, step)
+        weight * _tail(level * place, shape, participation, rounds, step, blocks)
         for place, weight in zip(places.tolist(), weights.tolist(), strict=True)
     )
     first = int(np.argmax(above < expected))
     part = 0.0 if first == 0 else (above[first - 1] - expected) / (above[first - 1] - above[first])
     return float(first - 0.5 + part) * step / rounds
+
+
+def _usual(near: float, shape: int, blocks: int) -> float:
+    """E[1 + Γ/x], of the largest of some blocks; tails are no heavier than 1/x ≤ 1/near."""
+    mean = 1.0 + shape * math.exp(near) * float(special.exp1(near)) if near < 500.0 else 1.0 + shape / near
+    if blocks == 1 or shape == 0:
+        return mean
+    fine = 1.0 + np.append(0.0, np.geomspace(1e-3 * (mean - 1.0), (shape + 10.0 * math.sqrt(shape)) / near, 20 * FINE))
+    beyond = -np.expm1(blocks * np.log1p(-np.minimum(heard_beyond(fine, near, shape), 1.0 - 1e-15)))
+    return 1.0 + float(np.trapezoid(beyond, fine))
 
 
 def _places(layout: Layout, devices: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,11 +100,13 @@ def _places(layout: Layout, devices: int) -> tuple[np.ndarray, np.ndarray]:
     return np.append(least, middle), devices * np.append(least, np.diff(edges))
 
 
-def _tail(near: float, shape: int, participation: float, rounds: int, step: float) -> np.ndarray:
+def _tail(near: float, shape: int, participation: float, rounds: int, step: float, blocks: int = 1) -> np.ndarray:
     """P(a device is heard with more than 0, 1, 2, … steps over the whole run), [POINTS]."""
     grid = step * np.arange(POINTS + 1)
     fine = np.append(0.0, np.geomspace(min(1e-3, 1e-2 * step), grid[-1], FINE))
     survives = heard_beyond(fine, near, shape)
+    if blocks > 1:
+        survives = -np.expm1(blocks * np.log1p(-np.minimum(survives, 1.0 - 1e-15)))
     area = np.append(0.0, np.cumsum(0.5 * (survives[1:] + survives[:-1]) * np.diff(fine)))
     # Whole steps with these probabilities have the mean of what they stand for.
     mean = np.diff(np.interp(grid, fine, area)) / step

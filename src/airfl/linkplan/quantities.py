@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from airfl.catalogue import nearest, no_such
+from airfl.channel.blocks import symbols_of
 from airfl.channel.budget import edge_gain
 from airfl.channel.noise import power_of_dbm
 from airfl.errors import InputError, in_words
 from airfl.linkplan.law import LAYOUTS, Layout
-from airfl.linkplan.link import channel_of, disturbance_of, snr_of
+from airfl.linkplan.link import disturbance_of, snr_of, wide_channel_of
 from airfl.places import scenario_names
 from airfl.privacy import Neighbours, PrivacyError, relation_of
 from airfl.toml import parse_toml
@@ -55,7 +56,11 @@ class Quantities:
         alignment: norm of the averaged update over c.
         noise_var: v per real coordinate of the sum, in place of the link.
         speed_m_s, delay_spread_s: of what moves, and of echoes (RMS): how long and how wide a channel stands still.
+        coherence_hz, coherence_s: the same, stated outright.
+        symbols: ``real``: a symbol carries one coordinate; ``complex``: two.
         csi_error: τ, error power of the channel estimates over channel power.
+        csi_age_s: how old the channels are that the base station knows.
+        phase_error_rad, timing_offset_s, clipping_db, adc_bits: what goes wrong on air, as in ``[channel]``.
     """
 
     devices: int | None = None
@@ -99,7 +104,15 @@ class Quantities:
     noise_var: float | None = None
     speed_m_s: float | None = None
     delay_spread_s: float | None = None
+    coherence_hz: float | None = None
+    coherence_s: float | None = None
+    symbols: str = "real"
     csi_error: float | None = None
+    csi_age_s: float | None = None
+    phase_error_rad: float | None = None
+    timing_offset_s: float | None = None
+    clipping_db: float | None = None
+    adc_bits: int | None = None
 
     def __post_init__(self) -> None:
         if self.noise_density_dbm_hz is None and self.noise_figure_db is None:
@@ -112,7 +125,9 @@ class Quantities:
             if not good or (name in _WHOLE and value != int(value)):
                 kind = "a whole number from" if name in _WHOLE else "a number from"
                 raise InputError(f"`{name}` must be {kind} {low:g} to {high:.10g}; got {value!r}")
-        choices: tuple[tuple[str, tuple[str, ...]], ...] = (("layout", LAYOUTS), ("sampling", ("fixed", "poisson")))
+        choices: tuple[tuple[str, tuple[str, ...]], ...] = (
+            ("layout", LAYOUTS), ("sampling", ("fixed", "poisson")), ("symbols", ("real", "complex")),
+        )  # fmt: skip
         if self.neighbours is not None:
             try:
                 object.__setattr__(self, "neighbours", relation_of(self.neighbours))
@@ -127,7 +142,7 @@ class Quantities:
                 raise InputError(f"`{name}` must be a name; got {getattr(self, name)!r}")
         if self.fading == "trace":
             raise InputError("a plan draws channels from a law, and `trace` has measured ones; name another `fading`")
-        edge_gain(channel_of(self))
+        edge_gain(wide_channel_of(self))
 
     @property
     def active(self) -> int:
@@ -159,6 +174,11 @@ class Quantities:
         return self.power_w if self.power_dbm is None else power_of_dbm(self.power_dbm)
 
     @property
+    def symbols_a_round(self) -> int | None:
+        """How many symbols d coordinates take; None: d is not known."""
+        return None if self.parameters is None else symbols_of(wide_channel_of(self), int(self.parameters))
+
+    @property
     def symbols_per_second(self) -> float | None:
         """The symbol rate; one complex symbol a second and hertz where none was given."""
         return self.symbol_rate_hz if self.symbol_rate_hz is not None else self.bandwidth_hz
@@ -173,7 +193,7 @@ class Quantities:
 
 #: N₀ where nothing is said of the receiver, dBm/Hz.
 USUAL_DENSITY = -173.0
-_WHOLE = ("devices", "antennas", "parameters", "rounds")
+_WHOLE = ("devices", "antennas", "parameters", "rounds", "adc_bits")
 #: What a plan takes.
 RANGES: dict[str, tuple[float, float]] = {
     "devices": (1, 10**9),
@@ -209,7 +229,14 @@ RANGES: dict[str, tuple[float, float]] = {
     "noise_var": (1e-100, 1e100),
     "speed_m_s": (0.0, 1e6),
     "delay_spread_s": (1e-15, 1e-3),
+    "coherence_hz": (1e-6, 1e18),
+    "coherence_s": (1e-15, 1e12),
     "csi_error": (1e-12, 0.999),
+    "csi_age_s": (0.0, 1e6),
+    "phase_error_rad": (0.0, 100.0),
+    "timing_offset_s": (0.0, 1.0),
+    "clipping_db": (0.0, 100.0),
+    "adc_bits": (1, 32),
 }
 
 
@@ -246,6 +273,10 @@ FLAGS = {
     "rician_k_db": "rician-k",
     "speed_m_s": "speed",
     "delay_spread_s": "delay-spread",
+    "csi_age_s": "csi-age",
+    "phase_error_rad": "phase-error",
+    "timing_offset_s": "timing-offset",
+    "clipping_db": "clipping",
 }
 
 #: Of these one gives way to the other in a copy.
@@ -256,6 +287,7 @@ SAME = (
     ("active", "participation"),
     ("update_norm", "alignment"),
     ("snr_db", "distance_m"),
+    ("coherence_s", "speed_m_s"),
     *(("noise_var", name) for name in ("snr_db", "distance_m", "power_w", "power_dbm", "antennas", "interference_dbm")),
 )
 

@@ -217,10 +217,8 @@ def _ratio_sentences(answer: Answer, check: Check | None) -> list[str]:
 def _air_sentence(answer: Answer) -> str:
     q = answer.quantities
     assert answer.airtime_s is not None
-    text = (
-        f"A round takes {_seconds(answer.airtime_s)} on air: {q.parameters:,} symbols, one real value each, since only "
-        "the real part is used"
-    )
+    each = "two coordinates each" if q.symbols == "complex" else "one real value each, since only the real part is used"
+    text = f"A round takes {_seconds(answer.airtime_s)} on air: {q.symbols_a_round:,} symbols, {each}"
     if answer.energy_j is None or answer.mean_energy_j is None:
         return text + "."
     return f"{text}; a device spends at most {_joules(answer.energy_j)}, {_joules(answer.mean_energy_j)} on average" + (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from airfl.linkplan.answer import Answer
+from airfl.linkplan.blocks import grid_of
 from airfl.linkplan.link import uncovered
-from airfl.wording import counted, epsilon_text
+from airfl.wording import counted, epsilon_text, scaled_text
 
 
 def radio_sentences(answer: Answer) -> list[str]:
@@ -17,10 +19,14 @@ def radio_sentences(answer: Answer) -> list[str]:
     said = [_transmit(found["transmit"])] if found["transmit"] is not None else []
     if found["instead"] is not None:
         said.append(_instead(answer, found["instead"]))
+    if found["symbols"]["kind"] == "complex":
+        said.append(_symbols(answer, found["symbols"]))
     if found["coherence"] is not None:
-        said.append(_coherence(found["coherence"]))
+        said.append(_coherence(answer, found["coherence"]))
     if found["channel_knowledge"] is not None:
         said.append(_knowledge(answer, found["channel_knowledge"]))
+    if found["impairments"] is not None:
+        said += _impairments(found["impairments"])
     return said
 
 
@@ -112,7 +118,7 @@ def _metres(value: float) -> str:
     return f"{value / 1000:,.4g} km" if value >= 1000 else f"{value:.3g} m"
 
 
-def _coherence(found: dict[str, float | None]) -> str:
+def _coherence(answer: Answer, found: dict[str, float | None]) -> str:
     parts = []
     time, width = found["coherence_time_s"], found["coherence_bandwidth_hz"]
     over, across = found["airtime_over_coherence_time"], found["bandwidth_over_coherence_bandwidth"]
@@ -121,34 +127,116 @@ def _coherence(found: dict[str, float | None]) -> str:
         parts.append(f"channels stand still for {_short(time, 's')}{ratio}")
     if width is not None:
         ratio = "" if across is None else f", and the band is {across:.3g} times as wide"
-        parts.append(f"they are flat over {_short(width, 'Hz')}{ratio}")
+        who = "channels" if time is None else "they"
+        parts.append(f"{who} are flat over {_short(width, 'Hz')}{ratio}")
     text = "; ".join(parts) if parts else "nothing moves"
     blocks = found["blocks"]
     if blocks is None:
         return f"{text[0].upper()}{text[1:]}."
     if blocks == 1:
-        return f"{text[0].upper()}{text[1:]}: one block, as the plan assumes."
+        return f"{text[0].upper()}{text[1:]}: one block, so one combiner for a round."
+    text = f"{text[0].upper()}{text[1:]}: {blocks:,.0f} blocks of time and frequency, each with a combiner of its own."
+    return f"{text} {_blocks(answer, found)}"
+
+
+def _blocks(answer: Answer, found: dict[str, float | None]) -> str:
+    """What several blocks do, or that it is not counted."""
+    quiet, shared, moved = found["quietest_db"], found["shared_power_db"], found["threshold_db"]
+    if quiet is None or shared is None or moved is None:
+        why = uncovered(answer.quantities) or "this link"
+        return (
+            f"What they do with {why} is not counted: all numbers here are those of one block, and with several the "
+            "quietest counts and power is shared over the round, so free ε is larger and the threshold lower; the "
+            "ledger of a run counts them."
+        )
+    rest = ""
+    if answer.backoff_db > 0.0:
+        heard = found["heard_db"] or 0.0
+        rest = (
+            " Power is held back, so all blocks have the same noise."
+            if heard < 0.05
+            else f" The sum's noise is {heard:.1f} dB above the quietest block's."
+        )
+    power = "saves nothing" if shared < 0.05 else f"needs {shared:.1f} dB less than power in every block"
     return (
-        f"{text[0].upper()}{text[1:]}: {blocks:,.0f} blocks of time and frequency, where the plan assumes one. Each "
-        "would need a combiner and pilots of its own."
+        f"Privacy counts on the quietest, {quiet:.1f} dB below the usual noise, and power over the round {power}: the "
+        f"threshold moves by {moved:.1f} dB.{rest}"
     )
+
+
+def _symbols(answer: Answer, found: dict[str, Any]) -> str:
+    """What complex symbols save and cost."""
+    noise, power = found["complex_noise_db"], found["complex_power_db"]
+    times = found["airtime_complex_s"], found["airtime_real_s"]
+    saved = "half the time" if times[0] is None else f"{_time(times[0])} on air instead of {_time(times[1])}"
+    text = f"Two coordinates a symbol: a round takes {saved}"
+    if noise < 0.05:
+        return (
+            f"{text}, and costs nothing in noise, since power is held back anyway: {power:.1f} dB less of it are. A "
+            "round takes the same energy."
+        )
+    if answer.is_perk:
+        return f"{text}, and at this power its noise is {noise:.1f} dB larger, since a symbol carries twice the energy."
+    return (
+        f"{text}, and its noise is {noise:.1f} dB larger: a symbol carries twice the energy, and less than that is "
+        "held back."
+    )
+
+
+def _time(value: float) -> str:
+    return scaled_text(value, "s")
+
+
+def _impairments(found: dict[str, Any]) -> list[str]:
+    """What turns of channels cost, and what is not counted."""
+    said = []
+    if found["phase_error_rad"] or found["timing_offset_s"]:
+        distortion = found["distortion_to_update"]
+        more = "" if distortion is None else f" and adds errors of {100.0 * distortion:.2g} % of the averaged update"
+        said.append(
+            f"What turns on air takes {-found['coherent_gain_db']:.2g} dB of the sum{more}; the predicted cost does "
+            "not count it. No contribution gets longer, so ε stays."
+        )
+    names = {"clipping_db": "clipping", "adc_bits": "conversion"}
+    left = [names[name] for name in found["not_counted"]]
+    if left:
+        said.append(
+            f"A plan does not count what {' and '.join(left)} {'take' if len(left) > 1 else 'takes'} of accuracy, "
+            "which depends on every symbol of an update; ε stays."
+        )
+    return said
 
 
 def _knowledge(answer: Answer, found: dict[str, float | None]) -> str:
-    tau, each, share = found["csi_error"], found["pilots_per_device"] or 0, found["pilot_share"]
-    on_air = found["pilot_airtime_s"]
-    time = "" if on_air is None else f", {_short(on_air, 's')} on air"
-    part = "" if share is None else f", {100 * share:.2g} % of a round"
-    text = (
-        f"Channel estimates with an error of {tau:g} take {counted(int(each), 'pilot')} a device at full power, "
-        f"{found['pilot_symbols']:,.0f} in all{time}{part}."
-    )
+    tau, age, error = found["csi_error"], found["csi_age_s"], found["estimation_error"] or 0.0
+    said = []
+    if tau is not None:
+        each, share, on_air = found["pilots_per_device"] or 0, found["pilot_share"], found["pilot_airtime_s"]
+        time = "" if on_air is None else f", {_short(on_air, 's')} on air"
+        part = "" if share is None else f", {100 * share:.2g} % of a round"
+        grid = grid_of(answer.quantities)
+        where = " in every block" if grid is not None and grid.count > 1 else ""
+        said.append(
+            f"Channel estimates with an error of {tau:g} take {counted(int(each), 'pilot')} a device{where} at full "
+            f"power, {found['pilot_symbols']:,.0f} in all{time}{part}."
+        )
+    if age:
+        said.append(
+            f"Channels that are known as they were {_short(age, 's')} before are off by {error:.3g} of their power."
+        )
     if found["extra_noise_db"] is None:
-        return f"{text} What that error costs in ε is proven for Rayleigh fading alone."
-    return (
-        f"{text} An update may then arrive {found['gain_bound']:.3g} times too large: free ε is about "
-        f"{epsilon_text(found['epsilon'])}, and the target takes about {found['extra_noise_db']:.1f} dB more noise."
-    )
+        why = (
+            "is proven for Rayleigh fading alone"
+            if answer.quantities.fading != "rayleigh"
+            else "is not counted with several blocks or complex symbols"
+        )
+        said.append(f"What that error costs in ε {why}.")
+    else:
+        said.append(
+            f"An update may then arrive {found['gain_bound']:.3g} times too large: free ε is about "
+            f"{epsilon_text(found['epsilon'])}, and the target takes about {found['extra_noise_db']:.1f} dB more noise."
+        )
+    return " ".join(said)
 
 
 def _short(value: float, unit: str) -> str:

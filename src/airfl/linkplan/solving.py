@@ -13,6 +13,7 @@ from typing import Any
 
 from airfl.errors import InputError
 from airfl.linkplan.answer import free_epsilon, meets, squared_mu
+from airfl.linkplan.blocks import is_counted
 from airfl.linkplan.combiners import law_of
 from airfl.linkplan.law import MOST_ANTENNAS, MOST_DEVICES, Combining, fewest_devices
 from airfl.linkplan.link import slope_of, uncovered
@@ -56,6 +57,7 @@ def solve(q: Quantities, unknown: str, law: Combining | None = None) -> Quantiti
             raise InputError(f"no useful δ makes free ε equal {epsilon_text(q.epsilon)}; change --epsilon or the link")
         return q.with_values({unknown: delta})
     assert q.epsilon is not None
+    _refuse_blocks(q, unknown)
     goal = gaussian_mu(q.epsilon, q.delta) ** 2
     if unknown == "devices":
         return q.with_values({unknown: _fewest(q, goal)})
@@ -65,11 +67,12 @@ def solve(q: Quantities, unknown: str, law: Combining | None = None) -> Quantiti
         value: Any = 10.0 * math.log10(goal / squared_mu(q.with_values({"snr_db": 0.0}), law))
     else:
         power = POWER_LAWS[unknown] if unknown != "distance_m" else -_slope(q)
-        value = (goal / squared_mu(q.with_values({unknown: 1}), law)) ** (1.0 / power)
+        one = 2 if unknown == "parameters" and q.symbols == "complex" else 1  # what a symbol carries
+        value = (goal / squared_mu(q.with_values({unknown: one}), law)) ** (1.0 / power)
         if unknown == "distance_m" and value < 1.0:  # log-distance is free space up to 1 m
             value = value ** (power / POWER_LAWS[unknown])
     if unknown in ("rounds", "parameters"):
-        value = _whole(q, unknown, value, law)
+        value = one * _whole(q, unknown, value, law)
     low, high = RANGES[unknown]
     if not low <= value <= high:
         raise InputError(
@@ -80,6 +83,19 @@ def solve(q: Quantities, unknown: str, law: Combining | None = None) -> Quantiti
     if unknown == "parameters" and q.clip_factor is not None:
         found |= {"clip_norm": math.sqrt(q.clip_factor * value), "clip_factor": None}
     return q.with_values(found)
+
+
+def _refuse_blocks(q: Quantities, unknown: str) -> None:
+    """Where the number of blocks depends on the unknown, and noise on that number, no power law is left."""
+    depends = {
+        "bandwidth_hz": (q.coherence_hz, q.coherence_s, q.speed_m_s, q.delay_spread_s),
+        "parameters": (q.coherence_s, q.speed_m_s),
+    }
+    if is_counted(q) and any(depends.get(unknown, ())):
+        raise InputError(
+            f"cannot solve for --{word_of(unknown)} with what was said of coherence: how many blocks a round has "
+            "depends on it, and its noise on that; try some values, or leave the coherence out"
+        )
 
 
 def refuse_drawn(unknown: str, why: str) -> None:

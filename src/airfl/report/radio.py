@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from airfl.catalogue import SITES, is_import_path
-from airfl.channel.blocks import grid_of
+from airfl.channel.blocks import grid_of, symbols_of
 from airfl.channel.budget import link_budget
 from airfl.channel.noise import dbm_of_power
 from airfl.config import Channel, Config
@@ -108,11 +108,22 @@ def blocks_sentence(config: Config, dim: int) -> str:
     airtime = grid.symbols / config.channel.bandwidth_hz
     carries = "two coordinates" if grid.per_symbol == 2 else "one coordinate"
     text = f"A round is {grid.symbols:,} symbols of {carries} each, {scaled_text(airtime, 's')} on air"
+    saved = _saved(config, dim) if grid.per_symbol == 2 else ""
     if grid.count == 1:
-        return f"{text}."
+        return f"{text}.{saved}"
     return (
         f"{text}, in {grid.count:,} blocks ({grid.bands:,} of frequency, {grid.spans:,} of time) with a channel and a "
-        "combiner each. The quietest block is what is booked, and what the test for a perk looks at."
+        f"combiner each. The quietest block is what is booked, and what the test for a perk looks at.{saved}"
+    )
+
+
+def _saved(config: Config, dim: int) -> str:
+    """What two coordinates a symbol save and cost."""
+    real = scaled_text(dim / config.channel.bandwidth_hz, "s")
+    cost = 10.0 * math.log10(dim / symbols_of(config.channel, dim))
+    return (
+        f" Real symbols would take {real}: two coordinates are twice the energy a symbol, so where power is at its "
+        f"limit the noise is {cost:.1f} dB larger, and where power is held back anyway it costs nothing."
     )
 
 
