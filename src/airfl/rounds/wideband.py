@@ -95,8 +95,27 @@ def require_plain(config: Config, scheme: Scheme, what: str) -> None:
         )
 
 
+def require_bare(config: Config, scheme: Scheme, what: str) -> None:
+    """Refuse in one sentence a cover where gains differ, or who sends is drawn or chosen, beside blocks and pairs."""
+    asked = {
+        f"`channel.{'csi_error' if config.channel.csi_error > 0.0 else 'csi_age_s'}`": (
+            config.channel.estimation_error > 0.0
+        ),
+        "`scheme.selection`": config.scheme.selection != "all",
+        'system.sampling = "poisson"': config.system.varies,
+        'scheme.combiner_columns = "all"': config.scheme.combiner_columns == "all",
+    }
+    found = next((words for words, is_so in asked.items() if is_so), None)
+    if scheme.encoder.cover != "nothing" and found is not None:
+        raise InputError(
+            f"scheme `{scheme.name}` hides devices in noise or masks of their own, which with {what} is not simulated "
+            f"together with {found}; leave one of them out"
+        )
+
+
 def plan_blocks(config: Config, scheme: Scheme, radio: Radio, clip_norm: float, grid: Grid) -> BlockPlan:
     """All blocks with the least norms that the power allows."""
+    require_bare(config, scheme, f"{grid.count:,} blocks a round")
     require_plain(config, scheme, f"{grid.count:,} blocks a round")
     if config.scheme.selection == "aligned":
         raise InputError(
