@@ -226,6 +226,24 @@ def test_independent_blocks_are_independent(tiny):
         ({"channel.coherence_s": 1.0}, "is longer than a round"),
         ({"channel.coherence_hz": 1e3}, "cannot have 20,000 blocks"),
         ({"channel.coherence_hz": 5e6, "scheme.selection": "aligned"}, "together with one combiner"),
+        (
+            {
+                "channel.coherence_hz": 5e6,
+                "channel.csi_error": 0.1,
+                "scheme.names": ["airfl-shielded"],
+                "scheme.cover_price_db": 100.0,
+            },
+            "together with `channel.csi_error`",
+        ),
+        (
+            {
+                "channel.symbols": "complex",
+                "scheme.names": ["airfl-shielded"],
+                "scheme.cover_price_db": 100.0,
+                "system.sampling": "poisson",
+            },
+            "together with system.sampling",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(tiny, changes, message):

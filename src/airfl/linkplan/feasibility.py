@@ -166,8 +166,8 @@ def _knowledge(q: Quantities, law: Combining, mu2: float, target2: float) -> dic
         "epsilon": None,
         "extra_noise_db": None,
     }
-    # Only there is the bound proven, and what runs simulate.
-    if q.fading != "rayleigh" or grid is None or grid.count > 1 or grid.per_symbol > 1:
+    # Only there is the bound proven; of several blocks the worst is not estimated here.
+    if q.fading != "rayleigh" or grid is None or grid.count > 1:
         return found
     spread = math.sqrt(tau / (1.0 - tau) * math.log(q.active * (q.rounds or 1) / OUTAGE))
     mean, square = _stretch(q, law)

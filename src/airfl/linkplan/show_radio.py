@@ -228,7 +228,7 @@ def _knowledge(answer: Answer, found: dict[str, float | None]) -> str:
         why = (
             "is proven for Rayleigh fading alone"
             if answer.quantities.fading != "rayleigh"
-            else "is not counted with several blocks or complex symbols"
+            else "is not counted with several blocks"
         )
         said.append(f"What that error costs in ε {why}.")
     else:

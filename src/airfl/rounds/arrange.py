@@ -20,7 +20,7 @@ from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
-from airfl.rounds.wideband import plan_blocks, require_plain, with_levels, with_norms
+from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
 from airfl.schemes import Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
@@ -55,7 +55,7 @@ def arrange_rounds(
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
-        require_plain(config, scheme, "complex symbols")
+        require_simple(config, scheme, "complex symbols")
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
     factor = least_gain(length, grid.symbols, link.power_limit)

@@ -82,27 +82,31 @@ class BlockPlan:
         return self.norm.square() * ((link.noise_power + link.interference_power) / 2.0)
 
 
-def require_plain(config: Config, scheme: Scheme, what: str) -> None:
+def require_simple(config: Config, scheme: Scheme, what: str) -> None:
     """Refuse in one sentence what is not simulated together with several blocks or complex symbols."""
+    estimated = config.channel.estimation_error > 0.0
+    error = f"`channel.{'csi_error' if config.channel.csi_error > 0.0 else 'csi_age_s'}`"
     asked = {
-        "hides devices in noise or masks of their own, with channels that are not known exactly,": (
-            scheme.encoder.cover != "nothing" and config.channel.estimation_error > 0.0
-        ),
-        "is run with an [eavesdropper] and channels that are not known exactly,": (
-            config.eavesdropper is not None and config.channel.estimation_error > 0.0
-        ),
+        error: estimated,
+        "`scheme.selection`": config.scheme.selection != "all",
+        'system.sampling = "poisson"': config.system.varies,
+        'scheme.combiner_columns = "all"': config.scheme.combiner_columns == "all",
     }
     found = next((words for words, is_so in asked.items() if is_so), None)
-    if found is not None:
+    if scheme.encoder.cover != "nothing" and found is not None:
         raise InputError(
-            f"scheme `{scheme.name}` {found}, which is not simulated with {what}; take one block of time and frequency "
-            "and real symbols, or leave it out"
+            f"scheme `{scheme.name}` hides devices in noise or masks of their own, which with {what} is not simulated "
+            f"together with {found}; leave one of them out"
+        )
+    if config.eavesdropper is not None and estimated:
+        raise InputError(
+            f"an [eavesdropper] is not simulated with {what} together with {error}; leave one of them out"
         )
 
 
 def plan_blocks(config: Config, scheme: Scheme, radio: Radio, clip_norm: float, grid: Grid) -> BlockPlan:
     """All blocks with the least norms that the power allows."""
-    require_plain(config, scheme, f"{grid.count:,} blocks a round")
+    require_simple(config, scheme, f"{grid.count:,} blocks a round")
     if config.scheme.selection == "aligned":
         raise InputError(
             f'scheme.selection = "aligned" finds who sends together with one combiner, and a round has {grid.count:,} '
