@@ -23,7 +23,7 @@ from airfl.privacy import Ledger, gaussian_mu, make_accountant
 from airfl.rounds import Sending, arrange, book
 from airfl.rounds.hiding import Problem
 from airfl.schemes import SCHEMES
-from airfl.transceiver import Cover, degrees_of, open_radio
+from airfl.transceiver import Cover, base_station_sight, degrees_of, mask_edges, open_radio
 from tests.test_participation import simulation_of
 
 DIM = 650
@@ -156,6 +156,19 @@ def test_no_placement_of_energy_shows_a_device_better_than_is_booked(shielded, c
             for _ in range(20) if honest else ():
                 sent = rng.standard_normal(len(form)) * rng.pareto(1.0, len(form))
                 assert sent @ form @ sent <= seen[slot] ** 2 * (sent @ sent) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("per_symbol", "k", "is_enough"), [(2, 5, True), (2, 4, False), (1, 9, True), (1, 5, False)])
+def test_masks_of_complex_symbols_take_half_the_devices(per_symbol, k, is_enough):
+    """m = 5 antennas: with m devices much masking leaves what the sum tells, where real symbols take 2m − 1."""
+    rng = np.random.default_rng(0)
+    channels, combiner = (rng.standard_normal(size) + 1j * rng.standard_normal(size) for size in ((k, 5), 5))
+    paths = channels * (np.linalg.norm(combiner) / (channels @ combiner.conj()))[:, None]
+    edges, honest = mask_edges(rng, k, 20), np.ones(k, dtype=bool)
+    sight = base_station_sight(torch.from_numpy(paths), 0.8, edges, honest, per_symbol=per_symbol)
+    seen = sight.seen(torch.tensor(2.0, dtype=torch.float64), Cover.of(masks=1e8))
+    trusted = 1.0 / math.sqrt(0.4 * 2.0)
+    assert bool((seen <= trusted * (1 + 1e-3)).all()) == is_enough
 
 
 def test_who_hears_every_device_by_itself_sees_the_same_in_every_block(shielded):
@@ -410,6 +423,8 @@ def test_the_search_with_blocks_knows_what_is_booked(shielded):
     assert told == pytest.approx(max(mu_of(plan, ledger, one) for one in plan.promise.kept) ** 2, rel=1e-9)
     assert problem.check(shield)
     assert shield.norms.tolist() == blocks.norm[0].flatten().tolist()
+    trusting = plan_of(plan.link.config, "airfl-dp", trials=(0,))
+    assert shield.trusted == pytest.approx(float(trusting.noise_var.mean()), rel=1e-4)
     # With a little less noise the promise would not be kept.
     assert problem.spent(0.999 * shield.norms, shield.cover) > problem.target
     for factor in (0.25, 4.0):

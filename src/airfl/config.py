@@ -740,7 +740,7 @@ class Config(Section):
             yield '`privacy.observer` = "eavesdropper" needs a section [eavesdropper]: where is she?'
         if self.eavesdropper is not None and self.channel.fading == "trace":
             yield "measured channels have no positions, so an eavesdropper has no channels; leave out one"
-        if shielded and scheme.cover == "quadrature" and self.channel.symbols == "complex":
+        if (shielded or outside) and scheme.cover == "quadrature" and self.channel.symbols == "complex":
             yield (
                 'cover = "quadrature" is noise in the imaginary part of symbols, and with channel.symbols = "complex" '
                 "that carries data; use masks, or real symbols"
