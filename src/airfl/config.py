@@ -231,7 +231,10 @@ class Channel(Section):
     parts: ClassVar = ("fading",)
 
     fading: FadingName = Field("rayleigh", description=f"{', '.join(FADING_LAWS)}, or package.module:name")
-    trace_file: str | None = Field(None, description="npz with `channels` [(trials,) rounds, devices, antennas]")
+    trace_file: str | None = Field(
+        None,
+        description="npz: `channels` [(trials,) rounds, devices, antennas] or `block_channels`, blocks after rounds",
+    )
     distance: Literal["per-device", "common"] = Field(
         "per-device", description="common: one distance for all devices of a trial"
     )

@@ -84,10 +84,7 @@ def grid_of(config: Config, dim: int) -> Grid:
     channel = config.channel
     symbols = symbols_of(channel, dim)
     airtime = symbols / channel.bandwidth_hz
-    bands = spans = 1
-    width = coherence_bandwidth_hz(channel)
-    if width is not None:
-        bands = math.ceil(channel.bandwidth_hz / width * (1.0 - 1e-12))
+    bands, spans = bands_of(channel), 1
     time = coherence_time_s(channel)
     if time is not None:
         if channel.coherence_s is not None and time > airtime * (1.0 + 1e-12):
@@ -102,6 +99,12 @@ def grid_of(config: Config, dim: int) -> Grid:
             "of time): each needs a symbol; lower the bandwidth or the speed, or state a longer coherence"
         )
     return Grid(bands, spans, symbols, 1 if channel.symbols == "real" else 2)
+
+
+def bands_of(channel: Channel) -> int:
+    """⌈W/B_c⌉; one where nothing was said of it."""
+    width = coherence_bandwidth_hz(channel)
+    return 1 if width is None else math.ceil(channel.bandwidth_hz / width * (1.0 - 1e-12))
 
 
 def coherence_bandwidth_hz(channel: Channel) -> float | None:

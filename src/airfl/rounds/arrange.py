@@ -52,6 +52,7 @@ def arrange_rounds(
     grid = grid_of(config, dim)
     check_hardware(config, scheme)
     check_bands(config.channel, grid)
+    link.law.check_grid(grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
@@ -62,8 +63,7 @@ def arrange_rounds(
     active = trimmed(active)
 
     def law(count: int) -> torch.Tensor:
-        if config.channel.fading == "trace":
-            raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
+        _require_law(config)
         # Rounds after the last one: the same positions and the same law, but never the run's own draws.
         later, _, bound = radio.rounds(config, range(len(rounds), len(rounds) + count))
         return later.norm * factor / bound
@@ -140,6 +140,7 @@ def _arrange_blocks(
     least, active = least_of(plan), plan.design.active
 
     def law(count: int) -> torch.Tensor:
+        _require_law(config)
         later = design_blocks(config, radio, range(config.system.rounds, config.system.rounds + count), grid)
         factor = least_gain(longest(scheme, clip_norm), grid.symbols, link.power_limit)
         return (later.norm * later.load.sqrt().unsqueeze(-1)).amin(dim=-1) * factor / stretch_of(config.channel)
@@ -180,6 +181,12 @@ def _arrange_blocks(
         promise.budget,
         blocks=plan,
     )
+
+
+def _require_law(config: Config) -> None:
+    """Refuse to draw rounds that were not measured."""
+    if config.channel.fading == "trace":
+        raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
 
 
 def _checked_norms(scheme: Scheme) -> Callable[[Outlook], torch.Tensor]:
