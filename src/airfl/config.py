@@ -254,6 +254,9 @@ class Channel(Section):
     symbols: Literal["real", "complex"] = Field(
         "real", description="complex: two coordinates a symbol, half the time on air"
     )
+    rotation: bool = Field(
+        False, description="devices turn updates by public random signs and sums, which spreads them over blocks"
+    )
     hall: Literal["SL", "DL", "SH", "DH"] = Field(
         "SH", description="of 3gpp-inf: sparse or dense clutter, low or high base station"
     )

@@ -107,6 +107,15 @@ def bands_of(channel: Channel) -> int:
     return 1 if width is None else math.ceil(channel.bandwidth_hz / width * (1.0 - 1e-12))
 
 
+def check_rotation(channel: Channel, grid: Grid) -> None:
+    """Refuse to spread what has nowhere to spread to."""
+    if channel.rotation and grid.count == 1:
+        raise InputError(
+            "`channel.rotation` spreads updates over the blocks of a round, and this round has one; state "
+            "`channel.coherence_hz` or `channel.coherence_s`, or leave it out"
+        )
+
+
 def coherence_bandwidth_hz(channel: Channel) -> float | None:
     """B_c; None where nothing was said of it."""
     if channel.coherence_hz is not None:

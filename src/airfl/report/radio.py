@@ -110,9 +110,10 @@ def blocks_sentence(config: Config, dim: int) -> str:
     text = f"A round is {grid.symbols:,} symbols of {carries} each, {scaled_text(airtime, 's')} on air"
     if grid.count == 1:
         return f"{text}."
+    spread = " A public random rotation spreads every update over all of them." if config.channel.rotation else ""
     return (
         f"{text}, in {grid.count:,} blocks ({grid.bands:,} of frequency, {grid.spans:,} of time) with a channel and a "
-        "combiner each. The quietest block is what is booked, and what the test for a perk looks at."
+        f"combiner each.{spread} The quietest block is what is booked, and what the test for a perk looks at."
     )
 
 

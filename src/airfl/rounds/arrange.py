@@ -9,7 +9,7 @@ import torch
 
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import Link
-from airfl.channel.blocks import Grid, grid_of
+from airfl.channel.blocks import Grid, check_rotation, grid_of
 from airfl.channel.impairments import check_bands, stretch_of
 from airfl.config import Config
 from airfl.errors import InputError
@@ -52,6 +52,7 @@ def arrange_rounds(
     grid = grid_of(config, dim)
     check_hardware(config, scheme)
     check_bands(config.channel, grid)
+    check_rotation(config.channel, grid)
     link.law.check_grid(grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from airfl.air import Setting
+from airfl.air.rotation import Rotation
 from airfl.air.setting import NO_EDGES, Blocks
 from airfl.channel.blocks import Grid, place_of
 from airfl.config import Config
@@ -133,7 +134,8 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         noise.mean(dim=-1) if rounded else schedule.noise_var[::copies, t],
         schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, first.cover, first.edges,
         first.channels, first.tx_scaling, first.combiner, seen, power, first.hides_participation, plan.grid.per_symbol,
-        Blocks(plan.grid, noise, spent, link.power_limit, scene, gains if link.config.channel.impairments else None),
+        Blocks(plan.grid, noise, spent, link.power_limit, scene, gains if link.config.channel.impairments else None,
+               Rotation(link.config.system.seed, link.trials, t) if link.config.channel.rotation else None),
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)
