@@ -276,3 +276,16 @@ def test_an_audit_of_blocks_with_noise_of_their_own(call):
     code, out, error = call("audit", "paper", *small, "--json")
     assert code == 0, error
     assert json.loads(out.strip().splitlines()[-1])["failed_checks"] == []
+
+
+def test_an_audit_of_signals_is_of_one_block(call):
+    """The best test of a device is a combiner for every block: with one of them the attack would be too weak."""
+    small = [
+        *("--set", "learning.dataset=digits", "--set", "learning.model=softmax", "--set", "learning.local_steps=2"),
+        *("--set", "system.rounds=2", "--set", "system.num_devices=6", "--set", "system.num_antennas=4"),
+        *("--set", "system.trials=1", "--set", "scheme.combiner=auto", "--set", "channel.coherence_hz=1e6"),
+        *("--scheme", "airfl-mimo", "--repetitions", "100", "--observer", "base-station"),
+    ]
+    code, _, error = call("audit", "paper", *small)
+    assert code == 2
+    assert "several blocks; audit `model` or `models`" in " ".join(error.split())

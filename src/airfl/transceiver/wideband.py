@@ -67,6 +67,8 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
         combiner[:, at, number], norm[:, at, number] = part.combiner, part.norm
         spent = received_gains(part.combiner, channels).abs().square().reciprocal()
         loads.index_add_(1, at, spent)
+        if radio.hears is not None:
+            radio.hears(first + len(some), len(places))
     return BlockDesign(combiner, norm, (loads / grid.count).amax(dim=-1).clamp(max=1.0), active)
 
 

@@ -53,6 +53,15 @@ def listeners(config: Config, scheme: Scheme, observer: Observer | None) -> tupl
     return (promised,) if promised in SEEING and scheme.policy.over_air else ()
 
 
+def check_blocks(single: Simulation, listening: Sequence[Observer]) -> None:
+    """Refuse to listen to several blocks: the best test of a device is a combiner for each of them."""
+    if listening and single.schedule.blocks is not None:
+        raise InputError(
+            f"an audit of `{listening[0]}` listens with one combiner, and a round of this run has several blocks; "
+            "audit `model` or `models`, or leave out coherence, speed and delay spread"
+        )
+
+
 def trains(observer: Observer | None) -> bool:
     """Whether models are audited: not where it is signals alone that are asked for."""
     return observer not in SEEING
