@@ -19,7 +19,7 @@ from airfl.transceiver.design import received_gains
 from airfl.transceiver.radio import Radio, combiner_for, served_channels
 
 #: Channel coefficients held at a time while blocks are designed.
-CHUNK = 4_000_000
+CHUNK = 1_000_000
 
 
 @dataclass(frozen=True)
