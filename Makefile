@@ -36,12 +36,13 @@ format: setup ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup data ## Combiners, studies under fire, a few rounds of the paper extrapolated, light commands
+bench: setup data ## Combiners, studies under fire, a few rounds of the paper extrapolated, light commands, wide bands
 	$(BIN)/python -m benchmarks.combiner
 	$(BIN)/python -m benchmarks.paper_rounds
 	$(BIN)/python -m benchmarks.sweeps
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.channels
+	$(BIN)/python -m benchmarks.wideband
 
 docs: setup ## Build the documentation into site/; a warning stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -247,8 +247,8 @@ def test_independent_blocks_are_independent(tiny):
     ],
 )
 def test_what_cannot_be_is_one_sentence(tiny, changes, message):
+    config = tiny.replace({"scheme.combiner": "auto", "scheme.names": ["airfl-dp"], **changes})
     with pytest.raises(InputError, match=message) as refused:
-        config = tiny.replace({"scheme.combiner": "auto", "scheme.names": ["airfl-dp"], **changes})
         arrange(config, SCHEMES[config.scheme.names[0]], open_radio(config, [0]), DIM)
     assert "\n" not in str(refused.value)
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_is_one_sentence(tiny, changes, message):
 def test_measured_channels_have_one_block(tiny, tmp_path):
     np.savez(tmp_path / "t.npz", channels=np.ones((4, 12, 16)) * (1 + np.arange(16)))
     traced = {"channel.fading": "trace", "channel.trace_file": str(tmp_path / "t.npz"), "channel.coherence_hz": 5e6}
-    with pytest.raises(InputError, match="draws one channel for a whole round"):
+    with pytest.raises(InputError, match="holds one channel for a whole round"):
         schedule_of(tiny.replace({**traced, "scheme.combiner": "auto"}), trials=(0,))
     with pytest.raises(InputError, match="say the same thing"):
         tiny.replace({"channel.coherence_s": 1e-3, "channel.speed_m_s": 3.0})
@@ -290,3 +290,17 @@ def test_an_audit_of_blocks_with_noise_of_their_own(call):
     code, out, error = call("audit", "paper", *small, "--json")
     assert code == 0, error
     assert json.loads(out.strip().splitlines()[-1])["failed_checks"] == []
+
+
+def test_an_audit_of_signals_listens_to_what_is_not_rotated(call):
+    """The best test of a device lies in one block; spread over all of them the attack would be too weak."""
+    small = [
+        *("--set", "learning.dataset=digits", "--set", "learning.model=softmax", "--set", "learning.local_steps=2"),
+        *("--set", "system.rounds=2", "--set", "system.num_devices=6", "--set", "system.num_antennas=4"),
+        *("--set", "system.trials=1", "--set", "scheme.combiner=auto", "--set", "channel.coherence_hz=1e6"),
+        *("--set", "channel.rotation=true"),
+        *("--scheme", "airfl-mimo", "--repetitions", "100", "--observer", "base-station"),
+    ]
+    code, _, error = call("audit", "paper", *small)
+    assert code == 2
+    assert "audit `model` or `models`" in " ".join(error.split())

@@ -231,7 +231,10 @@ class Channel(Section):
     parts: ClassVar = ("fading",)
 
     fading: FadingName = Field("rayleigh", description=f"{', '.join(FADING_LAWS)}, or package.module:name")
-    trace_file: str | None = Field(None, description="npz with `channels` [(trials,) rounds, devices, antennas]")
+    trace_file: str | None = Field(
+        None,
+        description="npz: `channels` [(trials,) rounds, devices, antennas] or `block_channels`, blocks after rounds",
+    )
     distance: Literal["per-device", "common"] = Field(
         "per-device", description="common: one distance for all devices of a trial"
     )
@@ -250,6 +253,9 @@ class Channel(Section):
     speed_m_s: float | None = Field(None, gt=0, le=1e5, description="of devices: channels stand still for 0.423 λ/v")
     symbols: Literal["real", "complex"] = Field(
         "real", description="complex: two coordinates a symbol, half the time on air"
+    )
+    rotation: bool = Field(
+        False, description="devices turn updates by public random signs and sums, which spreads them over blocks"
     )
     hall: Literal["SL", "DL", "SH", "DH"] = Field(
         "SH", description="of 3gpp-inf: sparse or dense clutter, low or high base station"

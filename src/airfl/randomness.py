@@ -34,6 +34,7 @@ Purpose = Literal[
     "dither",
     "phase-errors",
     "timing",
+    "rotation",
     "device-noise",
     "masks",
     "mask-graph",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from airfl.air.rotation import Rotation
 from airfl.air.setting import Setting
 from airfl.air.uplink import Uplink
 from airfl.devices.updates import Spanned, UpdateBlock
@@ -26,8 +27,9 @@ class EquivalentUplink(Uplink):
 
     The same law as the signal-level uplink: Re(wᴴ n_j) is N(0, ‖w‖² σ²/2), independent over symbols, and so
     is what devices add themselves; the imaginary part, where it is another coordinate, is as large. In a round of
-    several blocks each coordinate has the noise of its block. Where a symbol carries two coordinates as one complex
-    number, Im(g_i) turns them: Δ̂ = Σ_i Re(g_i) Δ̄_i + J Σ_i Im(g_i) Δ̄_i with J(a, b) = (−b, a) for each pair.
+    several blocks each coordinate has the noise of its block; where updates were rotated the sum has Rᵀ of that noise.
+    Where a symbol carries two coordinates as one complex number, Im(g_i) turns them:
+    Δ̂ = Σ_i Re(g_i) Δ̄_i + J Σ_i Im(g_i) Δ̄_i with J(a, b) = (−b, a) for each pair.
     """
 
     seed: int
@@ -57,6 +59,7 @@ class EquivalentReceiver:
             turns = torch.where(turns.abs() > NO_TURN, turns, 0.0)
             self._turns = turns if bool(turns.any()) else None
         self._where = None if setting.blocks is None else setting.blocks.grid.block_of(dim)
+        self._rotation = None if setting.blocks is None else setting.blocks.rotation
         self._total: torch.Tensor | None = None
 
     def add(self, block: UpdateBlock) -> None:
@@ -75,7 +78,7 @@ class EquivalentReceiver:
             _add(total, block, gains)
         else:
             assert self._where is not None
-            _add_by_blocks(total, block, gains, self._where.to(total.device))
+            _add_by_blocks(total, block, gains, self._where.to(total.device), self._rotation)
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
@@ -92,8 +95,21 @@ class EquivalentReceiver:
                 scale: float | torch.Tensor = std[row]
                 if blocks is not None and where is not None:
                     scale = blocks.noise_var[row].sqrt()[where].to(total.device)
-                total[row] += noise.to(total.device, torch.float64) * scale
+                total[row] += self._as_summed(noise.to(total.device, torch.float64) * scale, row)
+        if self._rotation is not None and self._is_rotated:
+            total = self._rotation.back(total, torch.arange(len(total)))
         return total.float()
+
+    @property
+    def _is_rotated(self) -> bool:
+        """Whether the sum is of rotated updates: where gains are the same in all blocks it is R of the plain sum."""
+        return self._rotation is not None and self._gains.ndim == 3
+
+    def _as_summed(self, noise: torch.Tensor, row: int) -> torch.Tensor:
+        """Noise of one row, [d], beside the sum."""
+        if self._rotation is None or self._is_rotated:
+            return noise
+        return self._rotation.back(noise.unsqueeze(0), torch.tensor([row]))[0]
 
     def _unit_noise(self, row: int) -> torch.Tensor:
         """N(0, I_d), keyed, drawn on the CPU."""
@@ -115,13 +131,16 @@ def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
             add(total, block.trial[part], weights[part], block.trained[part])
 
 
-def _add_by_blocks(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor, where: torch.Tensor) -> None:
+def _add_by_blocks(
+    total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor, where: torch.Tensor, rotation: Rotation | None
+) -> None:
     """The same where gains [trials, K, B] differ between the blocks that coordinates are sent in, [d]."""
     add, portion = _by_product if total.is_cuda else _by_scattering, max(1, PORTION // total.shape[1])
     for some in range(0, len(block.trial), portion):
         part = slice(some, some + portion)
         trained, trial = block.trained[part], block.trial[part]
         trained = trained.dense() if isinstance(trained, Spanned) else trained
+        trained = trained if rotation is None else rotation.forth(trained, trial)
         heard = trained.double() * gains[trial, block.slot[part]][:, where]
         left = heard.new_ones(len(trial)) if block.factors is None else block.factors[part].double()
         add(total, trial, left, heard)

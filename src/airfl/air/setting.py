@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from airfl.air.hardware import Hardware
+from airfl.air.rotation import Rotation, chunk_means
 from airfl.channel.blocks import Grid
 from airfl.privacy import Observer
 from airfl.transceiver import Cover
@@ -35,6 +36,7 @@ class Blocks:
         scene: one block as a round of its own, for an uplink that simulates antennas.
         ratios: of each block's gain bound to the round's, [trials, B]; at most one.
         gains: of each device in each block, [trials, K, B], complex128; None where they are those of the round.
+        rotation: of what is sent in them; None: coordinates are sent as they are.
     """
 
     grid: Grid
@@ -44,6 +46,13 @@ class Blocks:
     scene: Callable[[int], Setting]
     ratios: torch.Tensor
     gains: torch.Tensor | None = None
+    rotation: Rotation | None = None
+
+    def energies(self, updates: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """What updates [n, d] of these rows [n] spend in each block, [n, B], float64."""
+        if self.rotation is not None:
+            updates = self.rotation.forth(updates, rows)
+        return self.grid.energies(updates)
 
     def repeated(self, copies: int) -> Blocks:
         """Every trial ``copies`` times."""
@@ -55,6 +64,7 @@ class Blocks:
             scene=lambda block: self.scene(block).repeated(copies),
             ratios=self.ratios.repeat_interleave(copies, dim=0),
             gains=None if self.gains is None else self.gains.repeat_interleave(copies, dim=0),
+            rotation=None if self.rotation is None else self.rotation.repeated(copies),
         )
 
     def undisturbed(self, share: float, own: torch.Tensor) -> Blocks:
@@ -182,10 +192,21 @@ class Setting:
         return replace(self, noise_var=torch.where(forgotten, left.maximum(least), left), interference_power=0.0)
 
     def planned_var(self, dim: int) -> torch.Tensor:
-        """Of all noise on each coordinate, [trials, d or 1]."""
+        """Of all noise on each coordinate, [trials, d or 1]; where a rotation mixes blocks they are correlated."""
         if self.blocks is None:
             return self.noise_var.unsqueeze(1)
-        return self.blocks.noise_var[:, self.blocks.grid.block_of(dim)]
+        sent = self.blocks.noise_var[:, self.blocks.grid.block_of(dim)]
+        return sent if self.blocks.rotation is None else chunk_means(sent)
+
+    def whitened(self, noise: torch.Tensor) -> torch.Tensor:
+        """Noise [trials, d] over its planned standard deviation, coordinate by coordinate as they are sent.
+
+        There they are independent, whatever mixes them afterwards.
+        """
+        if self.blocks is None or self.blocks.rotation is None:
+            return noise / self.planned_var(noise.shape[1]).sqrt()
+        sent = self.blocks.rotation.forth(noise, torch.arange(len(noise)))
+        return sent / self.blocks.noise_var[:, self.blocks.grid.block_of(noise.shape[1])].sqrt()
 
     def silenced(self) -> Setting:
         """The same without any noise, also that of converters."""

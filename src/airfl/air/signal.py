@@ -151,10 +151,16 @@ class SignalReceiver:
         blocks, sent = self._setting.blocks, self._sent
         if blocks is None:
             return self._received(sent, self._setting).to(self._device)
+        rotation, rows = blocks.rotation, torch.arange(len(sent))
+        if rotation is not None:
+            owners = rows.repeat_interleave(sent.shape[1])
+            sent = rotation.forth(sent.flatten(0, 1), owners).view_as(sent)
         received, where = torch.zeros(len(sent), sent.shape[2]), blocks.grid.block_of(sent.shape[2])
         for number in where.unique().tolist():
             mine = where == number
             received[:, mine] = self._received(sent[..., mine], blocks.scene(number))
+        if rotation is not None:
+            received = rotation.back(received, rows).float()
         return received.to(self._device)
 
     def _received(self, sent: torch.Tensor, setting: Setting) -> torch.Tensor:

@@ -89,10 +89,7 @@ def grid_of(config: Config, dim: int) -> Grid:
     channel = config.channel
     symbols = symbols_of(channel, dim)
     airtime = symbols / channel.bandwidth_hz
-    bands = spans = 1
-    width = coherence_bandwidth_hz(channel)
-    if width is not None:
-        bands = math.ceil(channel.bandwidth_hz / width * (1.0 - 1e-12))
+    bands, spans = bands_of(channel), 1
     time = coherence_time_s(channel)
     if time is not None:
         if channel.coherence_s is not None and time > airtime * (1.0 + 1e-12):
@@ -107,6 +104,21 @@ def grid_of(config: Config, dim: int) -> Grid:
             "of time): each needs a symbol; lower the bandwidth or the speed, or state a longer coherence"
         )
     return Grid(bands, spans, symbols, 1 if channel.symbols == "real" else 2)
+
+
+def bands_of(channel: Channel) -> int:
+    """⌈W/B_c⌉; one where nothing was said of it."""
+    width = coherence_bandwidth_hz(channel)
+    return 1 if width is None else math.ceil(channel.bandwidth_hz / width * (1.0 - 1e-12))
+
+
+def check_rotation(channel: Channel, grid: Grid) -> None:
+    """Refuse to spread what has nowhere to spread to."""
+    if channel.rotation and grid.count == 1:
+        raise InputError(
+            "`channel.rotation` spreads updates over the blocks of a round, and this round has one; state "
+            "`channel.coherence_hz` or `channel.coherence_s`, or leave it out"
+        )
 
 
 def coherence_bandwidth_hz(channel: Channel) -> float | None:

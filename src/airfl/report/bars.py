@@ -80,6 +80,10 @@ class NotebookRun(_Output):
         """See ``runs.Progress``."""
         self._total += rounds
 
+    def design(self, done: int, total: int) -> None:
+        """See ``runs.execute.HearsDesign``."""
+        self.show(done / total, f"combiners of {done:,} of {counted(total, 'block')}")
+
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
         self._count += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -60,9 +61,15 @@ class RunProgress(_Shown):
             TimeRemainingColumn(elapsed_when_finished=False),
             speed_estimate_period=600.0,
         )
+        self._begin = time.monotonic()
         self._opening = self._bar.add_task("opening", total=None, state="data and channels …")
         self._task: dict[str, TaskID] = {}
         self._spent: dict[str, str] = {}
+
+    def design(self, done: int, total: int) -> None:
+        """See ``runs.execute.HearsDesign``; shown where it takes some seconds."""
+        if time.monotonic() - self._begin > LateSteps.PATIENCE_S:
+            self._bar.update(self._opening, completed=done, total=total, state="combiners of blocks …")
 
     def start(self, scheme: str, rounds: int) -> None:
         """See ``runs.Progress``."""

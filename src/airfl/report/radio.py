@@ -111,9 +111,10 @@ def blocks_sentence(config: Config, dim: int) -> str:
     saved = _saved(config, dim) if grid.per_symbol == 2 else ""
     if grid.count == 1:
         return f"{text}.{saved}"
+    spread = " A public random rotation spreads every update over all of them." if config.channel.rotation else ""
     return (
         f"{text}, in {grid.count:,} blocks ({grid.bands:,} of frequency, {grid.spans:,} of time) with a channel and a "
-        f"combiner each. The quietest block is what is booked, and what the test for a perk looks at.{saved}"
+        f"combiner each.{spread} The quietest block is what is booked, and what the test for a perk looks at.{saved}"
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.channel import Link
-from airfl.channel.blocks import Grid, grid_of
+from airfl.channel.blocks import Grid, check_rotation, grid_of
 from airfl.channel.impairments import check_bands
 from airfl.config import Config
 from airfl.errors import InputError
@@ -52,6 +52,8 @@ def arrange_rounds(
     grid = grid_of(config, dim)
     check_hardware(config, scheme)
     check_bands(config.channel, grid)
+    check_rotation(config.channel, grid)
+    link.law.check_grid(grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
@@ -62,8 +64,7 @@ def arrange_rounds(
     active = trimmed(active)
 
     def law(count: int) -> torch.Tensor:
-        if config.channel.fading == "trace":
-            raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
+        _require_law(config)
         # Rounds after the last one: the same positions and the same law, but never the run's own draws.
         later, _, bound = radio.rounds(config, range(len(rounds), len(rounds) + count))
         return later.norm * factor / bound
@@ -140,6 +141,7 @@ def _arrange_blocks(
     least, active = plan.least.amin(dim=-1), trimmed(plan.design.active)
 
     def law(count: int) -> torch.Tensor:
+        _require_law(config)
         later = design_blocks(config, radio, range(config.system.rounds, config.system.rounds + count), grid)
         factor = least_gain(longest(scheme, clip_norm), grid.symbols, link.power_limit)
         return (later.norm * later.load.sqrt().unsqueeze(-1) / later.gain_bound).amin(dim=-1) * factor
@@ -193,6 +195,12 @@ def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kin
     if scheme.encoder.cover == "circular":
         return "circular"
     return cover_kind(config, int(link.honest(active).sum(axis=2).min()))
+
+
+def _require_law(config: Config) -> None:
+    """Refuse to draw rounds that were not measured."""
+    if config.channel.fading == "trace":
+        raise InputError('measured channels have no law to draw from; use scheme.online = "estimate"')
 
 
 def _checked_norms(scheme: Scheme) -> Callable[[Outlook], torch.Tensor]:

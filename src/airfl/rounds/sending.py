@@ -61,7 +61,8 @@ class Sending:
         The noise stays what it is, and nobody's contribution gets longer.
         """
         where = block.trial.cpu(), block.slot.cpu()
-        energy = torch.cat([blocks.grid.energies(some) for some in block.updates.split(PORTION)]).cpu()
+        parts = zip(block.updates.split(PORTION), where[0].split(PORTION), strict=True)
+        energy = torch.cat([blocks.energies(some, rows) for some, rows in parts]).cpu()
         power = (energy * blocks.spent[where]).sum(dim=1) / blocks.grid.symbols
         # A little less, lest float32 rounds the other way.
         room = (blocks.power_limit[where] * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)

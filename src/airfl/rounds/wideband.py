@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from airfl.air import Setting
+from airfl.air.rotation import Rotation
 from airfl.air.setting import Blocks
 from airfl.channel import Link
 from airfl.channel.blocks import Grid, place_of
@@ -99,9 +100,7 @@ def require_simple(config: Config, scheme: Scheme, what: str) -> None:
             f"together with {found}; leave one of them out"
         )
     if config.eavesdropper is not None and estimated:
-        raise InputError(
-            f"an [eavesdropper] is not simulated with {what} together with {error}; leave one of them out"
-        )
+        raise InputError(f"an [eavesdropper] is not simulated with {what} together with {error}; leave one of them out")
 
 
 def plan_blocks(config: Config, scheme: Scheme, radio: Radio, clip_norm: float, grid: Grid) -> BlockPlan:
@@ -165,7 +164,8 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, cover, edges,
         first.channels, first.tx_scaling, first.combiner, seen, power, first.hides_participation, plan.grid.per_symbol,
         Blocks(plan.grid, noise, spent, left, scene, ratios,
-               gains if estimated or link.config.channel.impairments else None),
+               gains if estimated or link.config.channel.impairments else None,
+               Rotation(link.config.system.seed, link.trials, t) if link.config.channel.rotation else None),
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -27,6 +27,15 @@ from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper
 from airfl.simulate import Simulation, open_simulation
 from airfl.transceiver import open_radio
+
+
+@runtime_checkable
+class HearsDesign(Protocol):
+    """A progress that hears, before the first round, about blocks whose combiners are designed."""
+
+    def design(self, done: int, total: int) -> None:
+        """So many blocks of one batch of trials are designed."""
+        ...
 
 
 class Progress(Protocol):
@@ -72,7 +81,7 @@ def run(
     An interruption (Ctrl-C) or a divergence ends the run early: the result holds what was recorded, its status says so.
     """
     device = pick_device(config.engine.device)
-    simulations = _open(config, device, trials_per_batch)
+    simulations = _open(config, device, trials_per_batch, progress)
     batches = len(simulations[config.scheme.names[0]])
     if keeper is not None and batches > 1:
         raise InputError("checkpoints go with all trials together; leave out `trials_per_batch`")
@@ -112,7 +121,9 @@ def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin
     return Result(config, first.schedule.dim, schemes, provenance, schedules[0].promise.accountant, first.task.chance)
 
 
-def _open(config: Config, device: torch.device, trials_per_batch: int | None) -> dict[str, list[Simulation]]:
+def _open(
+    config: Config, device: torch.device, trials_per_batch: int | None, progress: Progress | None
+) -> dict[str, list[Simulation]]:
     """Join every scheme before the first round is trained, so that bad input costs no training time."""
     size = config.system.trials if trials_per_batch is None else trials_per_batch
     if size < 1:
@@ -123,7 +134,8 @@ def _open(config: Config, device: torch.device, trials_per_batch: int | None) ->
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
     samples = load_samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
-    radios = [open_radio(config, batch, device) for batch in batches]
+    hears = progress.design if isinstance(progress, HearsDesign) else None
+    radios = [open_radio(config, batch, device, hears) for batch in batches]
     return {
         name: [open_simulation(config, name, task, radio) for task, radio in zip(tasks, radios, strict=True)]
         for name in config.scheme.names

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from airfl.catalogue import no_such
 from airfl.errors import InputError
 from airfl.rounds import RoundRecord
-from airfl.runs.execute import Progress
+from airfl.runs.execute import HearsDesign, Progress
 
 METRICS = tuple(field.name for field in fields(RoundRecord) if field.type == "float")
 
@@ -148,6 +148,11 @@ class Tracked:
     def start(self, scheme: str, rounds: int) -> None:
         """See ``Progress.start``."""
         self._progress.start(scheme, rounds)
+
+    def design(self, done: int, total: int) -> None:
+        """See ``HearsDesign.design``."""
+        if isinstance(self._progress, HearsDesign):
+            self._progress.design(done, total)
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``Progress.round``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,9 @@ DESIGN_CHUNK = 4_000_000
 
 CPU = torch.device("cpu")
 
+#: Hears how many steps are done, of how many.
+Heard = Callable[[int, int], None]
+
 #: The designs, who transmits, and the gain bounds, [trials, T, ...].
 Rounds = tuple[Design, np.ndarray, torch.Tensor]
 
@@ -39,6 +42,7 @@ class Radio:
         blocks: the same of rounds of several blocks (``wideband``).
         samples: the same of the few rounds that a choice of configuration looks at (``few_rounds``).
         device: where combiners are looked for; the designs themselves stay on the CPU.
+        hears: is told how many blocks are designed, of how many.
     """
 
     link: Link
@@ -46,6 +50,7 @@ class Radio:
     device: torch.device = CPU
     samples: dict[tuple[object, ...], Rounds] = field(default_factory=dict, repr=False, compare=False)
     blocks: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    hears: Heard | None = field(default=None, repr=False, compare=False)
 
     def at(self, config: Config) -> Radio:
         """The same link and combiners for a configuration with another power."""
@@ -67,9 +72,9 @@ def asked_of(config: Config) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def open_radio(config: Config, trials: Sequence[int], device: torch.device = CPU) -> Radio:
+def open_radio(config: Config, trials: Sequence[int], device: torch.device = CPU, hears: Heard | None = None) -> Radio:
     """The link of some trials, with no combiners yet."""
-    return Radio(open_link(config, trials), device=device)
+    return Radio(open_link(config, trials), device=device, hears=hears)
 
 
 def _join_chunks(config: Config, radio: Radio, rounds: range) -> Rounds:

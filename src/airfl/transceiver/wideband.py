@@ -31,7 +31,7 @@ from airfl.transceiver.radio import (
 from airfl.transceiver.selection import SELECTIONS
 
 #: Channel coefficients held at a time while blocks are designed.
-CHUNK = 4_000_000
+CHUNK = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ def _designed(config: Config, radio: Radio, rounds: range, grid: Grid) -> BlockD
         bound[:, at, number] = gain_bound(config, link, part, heard, filled(sending), grid.count)
         spent = received_gains(part.combiner, channels).abs().square().reciprocal()
         loads.index_add_(1, at, shares[number].unsqueeze(-1) * spent)
+        if radio.hears is not None:
+            radio.hears(first + len(some), len(places))
     return BlockDesign(combiner, norm, loads.amax(dim=-1).clamp(max=1.0), bound, active)
 
 

@@ -54,12 +54,13 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
     looked = some_of(generator, rounds, max(2, MOST_ENTRIES // (FEWEST_ROWS * dim)))
     count = max(FEWEST_ROWS, min(NOISE_ROWS, NOISE_ENTRIES // (len(looked) * dim)))
     batch = opener(single, samples, range(first_key, first_key + count))
-    noise, planned = _draw_noise(batch, looked)
+    noise, planned, white = _draw_noise(batch, looked)
     noisy = (planned > 0).all(axis=(0, 2))
     found, tested, left_out, quiet = [], [], [], None
     if noisy.any():
         z = noise[:, noisy] / np.sqrt(planned[:, noisy]).astype(np.float32)
-        found += noise_checks(z, layers_of(batch.task.spec))
+        # What a rotation mixed is looked at as it was sent; a canary is a direction of the model.
+        found += noise_checks(z if white is None else white[:, noisy], layers_of(batch.task.spec))
         quiet = quietest(z)
         tested.append(f"the noise: {count} draws of {int(noisy.sum())} rounds, without training")
     if len(looked) < rounds:
@@ -75,12 +76,19 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
     return Mechanism(found + checks, tested + words, left_out + missing, took_part(batch.schedule), quiet)
 
 
-def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T, d or 1]."""
+def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T, d or 1].
+
+    Where a rotation mixes the noise of blocks, also what it was in them, over its standard deviation there.
+    """
     noise = np.empty((len(batch.task.trials), len(looked), batch.schedule.dim), dtype=np.float32)
+    white = np.empty_like(noise) if batch.config.channel.rotation and batch.schedule.blocks is not None else None
     planned = []
     for index, t in enumerate(looked):
         setting = batch.schedule.setting(t)
-        noise[:, index] = batch.heard(setting, given_updates(batch, setting, {})).cpu().numpy()
+        heard = batch.heard(setting, given_updates(batch, setting, {})).cpu()
+        noise[:, index] = heard.numpy()
+        if white is not None:
+            white[:, index] = setting.whitened(heard).numpy()
         planned.append(setting.planned_var(batch.schedule.dim).numpy())
-    return noise, np.stack(planned, axis=1)
+    return noise, np.stack(planned, axis=1), white

@@ -19,6 +19,7 @@ from airfl.analysis.audit.mechanism import check_mechanism
 from airfl.analysis.audit.scope import (
     check_observer,
     check_participation,
+    check_rotated,
     check_scheme,
     listeners,
     promised_to,
@@ -113,9 +114,10 @@ def audit_run(
     check_observer(config, scheme_named(scheme, config), observer)
     samples = load_samples(config, pick_device(config.engine.device))
     single = open_simulation(config, scheme, open_task(config, (0,), samples))
+    listening = listeners(config, single.scheme, observer)
+    check_rotated(single, listening)
     # Keys beyond those of the trainings: a direction that is chosen for its little noise must not meet it again.
     mechanism = check_mechanism(single, samples, 2 * repetitions, opener)
-    listening = listeners(config, single.scheme, observer)
     sure = 1.0 - (1.0 - confidence) / (len(listening) + trains(observer))
     asked = _Asked(single, samples, repetitions, delta, confidence, sure, opener, advance)
     parts = []

@@ -53,6 +53,15 @@ def listeners(config: Config, scheme: Scheme, observer: Observer | None) -> tupl
     return (promised,) if promised in SEEING and scheme.policy.over_air else ()
 
 
+def check_rotated(single: Simulation, listening: Sequence[Observer]) -> None:
+    """Refuse to listen to blocks of rotated updates: the best test of a device lies in one block, and they do not."""
+    if listening and single.config.channel.rotation and single.schedule.blocks is not None:
+        raise InputError(
+            f"an audit of `{listening[0]}` listens to one block, and `channel.rotation` spreads updates over all of "
+            "them; audit `model` or `models`, or leave out the rotation, which changes no ε"
+        )
+
+
 def trains(observer: Observer | None) -> bool:
     """Whether models are audited: not where it is signals alone that are asked for."""
     return observer not in SEEING

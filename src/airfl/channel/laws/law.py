@@ -11,7 +11,7 @@ import numpy as np
 
 from airfl.catalogue import site_of
 from airfl.channel import geometry
-from airfl.channel.blocks import Place
+from airfl.channel.blocks import Grid, Place
 from airfl.channel.budget import antennas_of, edge_gain, gain_over
 from airfl.config import Channel, Config
 from airfl.errors import InputError
@@ -38,9 +38,17 @@ class Law(ABC):
 
     def draw_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
         """h_i of all devices in one block of a round, [devices, antennas]."""
-        raise InputError(
+        raise self._one_for_a_round()
+
+    def check_grid(self, grid: Grid) -> None:
+        """Refuse a cut of rounds that this law has no channels for."""
+        if grid.count > 1 and type(self).draw_in is Law.draw_in:
+            raise self._one_for_a_round()
+
+    def _one_for_a_round(self) -> InputError:
+        return InputError(
             f"fading `{self.config.channel.fading}` draws one channel for a whole round; leave out coherence, speed "
-            "and delay spread, or take `rayleigh`, `rician`, `tdl`, `cdl` or a place of 3GPP"
+            "and delay spread, or take `rayleigh`, `rician`, `tdl`, `cdl`, a place of 3GPP or a trace of blocks"
         )
 
     def error_in(self, index: int, round_index: int, place: Place) -> np.ndarray:
