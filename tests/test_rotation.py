@@ -175,7 +175,7 @@ def test_power_and_length_are_kept_by_whoever_knows_the_signs(wide, symbols):
             power = (energy * blocks.spent[trial]).sum(dim=1) / blocks.grid.symbols
             assert (power <= config.channel.power_w * (1 + 1e-6)).all()
         if mask.ndim == 3:
-            assert kept.min() < 0.95  # signs are public: what is made for them is scaled down as before
+            assert kept.min() < 0.98  # signs are public: what is made for them is scaled down as before
 
 
 def test_what_is_booked_does_not_change(wide):
