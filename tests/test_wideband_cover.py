@@ -273,6 +273,27 @@ def test_the_budget_is_kept_over_many_draws(shielded):
         assert max(float(plan.setting(0).power_w.max()) / config.channel.power_w, 0.0) <= 1 + 1e-9
 
 
+def test_masks_of_who_drops_out_leave_every_block(shielded):
+    few = {
+        "channel.coherence_hz": 5e6,
+        "system.dropout": 0.3,
+        "system.rounds": 2,
+        "scheme.cover_price_db": 100.0,
+        **MASKS,
+    }
+    plan = plan_of(shielded.replace(few), trials=(0,))
+    plan.promise.check(booked(plan))
+    assert (plan.active < 0).any()
+    for t in (0, 1):
+        setting = without_receiver(plan.setting(t))
+        sent = torch.zeros(1, setting.active.shape[1], DIM)
+        block = UpdateBlock(
+            torch.zeros(sent.shape[1], dtype=torch.int64), torch.arange(sent.shape[1]), sent[0], sent[0, :, 0]
+        )
+        left = SignalUplink(3, (0,)).receive([block], DIM, setting)
+        assert float(left.abs().max()) < 1e-9 * float(setting.cover.masks) ** 0.5
+
+
 # Uplinks.
 
 
