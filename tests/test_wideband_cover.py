@@ -577,8 +577,8 @@ def test_masks_that_come_again_in_the_next_block_are_found(shielded):
     ("changes", "message"),
     [
         ({**COMPLEX, "scheme.cover": "quadrature"}, "carries data"),
-        ({**BLOCKS, "channel.csi_error": 1e-4}, "channels that are not known exactly"),
-        ({**COMPLEX, "channel.csi_error": 1e-4}, "channels that are not known exactly"),
+        ({**BLOCKS, "channel.csi_error": 1e-4}, "together with `channel.csi_error`"),
+        ({**COMPLEX, "channel.csi_error": 1e-4}, "together with `channel.csi_error`"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(shielded, changes, message):
