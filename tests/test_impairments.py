@@ -19,7 +19,7 @@ from airfl.air.setting import IDEAL
 from airfl.channel import open_link
 from airfl.channel.blocks import Place
 from airfl.channel.impairments import EFFECTS, effects_of, stretch_of, turns
-from airfl.config import FIRST_ZERO, _bessel_j0
+from airfl.config.channel import FIRST_ZERO, _bessel_j0
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.participation import can_hide_participation
