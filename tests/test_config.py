@@ -157,9 +157,12 @@ def test_schema_is_json_and_lists_every_section():
 
 
 def test_names_in_the_catalogue_are_the_names_that_exist():
-    assert {name: (entry.air, entry.budget) for name, entry in catalogue.SCHEMES.items()} == {
-        name: (scheme.policy.over_air, scheme.keeps_budget) for name, scheme in SCHEMES.items()
+    assert {name: (entry.air, entry.budget, entry.memory) for name, entry in catalogue.SCHEMES.items()} == {
+        name: (scheme.policy.over_air, scheme.keeps_budget, scheme.encoder.remembers)
+        for name, scheme in SCHEMES.items()
     }
+    for entry in catalogue.SCHEMES.values():  # without a radio nobody knows a channel or sends a symbol
+        assert entry.air or (not entry.csi_at_devices and not entry.symbols)
     assert set(catalogue.ACCOUNTANTS) == {name for name, kind in ACCOUNTANTS.items() if "model" in kind.observers}
     assert set(catalogue.COMBINERS) == set(COMBINERS)
     assert set(catalogue.FADING_LAWS) == set(LAWS)

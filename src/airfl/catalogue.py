@@ -18,25 +18,36 @@ from airfl.errors import InputError
 
 @dataclass(frozen=True)
 class Needs:
-    """What a scheme asks of a configuration.
+    """What a scheme asks of a configuration, and of whoever would build it.
 
     Attributes:
         air: a radio link.
         budget: a privacy budget.
+        csi_at_devices: every device knows its channel, or is told the scalar that follows from it; else at most its
+            path loss.
+        memory: every device keeps a vector as long as the model from round to round.
+        symbols: how many real symbols of every device a round takes; empty without a radio link.
+        shared: what devices share beforehand, in a few words; empty: nothing.
     """
 
     air: bool = True
     budget: bool = False
+    csi_at_devices: bool = True
+    memory: bool = False
+    symbols: str = "one per coordinate"
+    shared: str = ""
 
+
+_NO_RADIO = Needs(air=False, csi_at_devices=False, symbols="")
 
 SCHEMES = {
-    "fedavg": Needs(air=False),
-    "fedavg-clip": Needs(air=False),
+    "fedavg": _NO_RADIO,
+    "fedavg-clip": _NO_RADIO,
     "airfl-mimo": Needs(),
     "airfl-dp": Needs(budget=True),
     "airfl-dp-online": Needs(budget=True),
     "airfl-an": Needs(budget=True),
-    "airfl-shielded": Needs(budget=True),
+    "airfl-shielded": Needs(budget=True, shared="with masks: a seed with each of a few others"),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
 }
