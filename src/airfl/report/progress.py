@@ -6,7 +6,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -224,6 +225,45 @@ class SweepProgress(_Shown):
             self._bar.update(self._at_work[name], completed=progress.rounds, total=progress.total or None)
         for name in [name for name in self._at_work if name not in standing.running]:
             self._bar.remove_task(self._at_work.pop(name))
+
+
+class ArenaProgress(_Shown):
+    """On standard error: runs of all studies that are over, with the time left, and which study is at work."""
+
+    def __init__(self, total: int) -> None:
+        self._bar = _progress(
+            TextColumn("{task.description:<12}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            speed_estimate_period=3600.0,
+        )
+        self._total, self._over = total, 0
+        self._task = self._bar.add_task("arena", total=total, state="")
+
+    def skip(self, runs: int) -> None:
+        """So many were over before: they must not pass for speed."""
+        self._total -= runs
+        self._bar.update(self._task, total=self._total)
+
+    @contextmanager
+    def study(self, name: str, runs: int) -> Iterator[Callable[[Event | None, Standing], None]]:
+        """Who hears of a study while it is at work; after it, all its runs are over."""
+        before = 0.0
+
+        def hear(event: Event | None, standing: Standing) -> None:
+            nonlocal before
+            if event is None:
+                before = standing.cells_over
+                self.skip(round(before))
+            self._bar.update(self._task, completed=self._over + standing.cells_over - before, state=name)
+
+        yield hear
+        self._over += runs - round(before)
+        self._bar.update(self._task, completed=self._over)
 
 
 class DesignProgress(_Shown):
