@@ -9,7 +9,7 @@ A TOML file, ``experiments/studies/arena.toml``::
     [set]                                         # for all schemes
     "privacy.neighbours" = "zero-out"
 
-    [data.iid]
+    [data."i.i.d."]
     "learning.partition" = "iid"
 
     [scales.smoke]
@@ -41,8 +41,8 @@ from airfl.errors import InputError, Problems, in_words, listed
 from airfl.places import experiments_folder
 from airfl.toml import parse_toml
 
-#: Settings of a cell that the second stage of tuning tries beside the best of the first.
-REFINEMENTS = 2
+#: Settings of a cell that each later stage of tuning tries beside the best so far, and how many such stages there are.
+REFINEMENTS, REFINING_STAGES = 2, 2
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Scale(_Plain):
     @property
     def tuning_runs(self) -> int:
         """Settings that every scheme may try in a cell."""
-        return len(self.steps) + REFINEMENTS
+        return len(self.steps) + REFINEMENTS * REFINING_STAGES
 
 
 class Entry(_Plain):

@@ -70,6 +70,7 @@ def _panel(axes: Axes, own: Sequence[Place], order: Sequence[str], budgets: Sequ
         )
     axes.set_yticks(range(len(order)), [scheme_shown(name).title for name in order], fontsize=8)
     axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlim(0.0, 1.0)  # an interval of few trials may be wider than all there is
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 

@@ -14,7 +14,7 @@ from airfl.sweeps.summary import interval
 
 #: A budget is kept to rounding of our own.
 ROUNDING = 1e-9
-Outcome = Literal["better", "worse", "cannot tell"]
+Outcome = Literal["better", "worse", "the same", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def difference(one: Mapping[int, float], other: Mapping[int, float]) -> Differen
     """The mean difference over the trials that both have; a single trial tells nothing."""
     both = sorted(set(one) & set(other))
     mean, low, high = interval(np.array([one[trial] - other[trial] for trial in both] or [math.nan]))
+    if both and all(one[trial] == other[trial] for trial in both):
+        return Difference(0.0, 0.0, 0.0, "the same")
     if len(both) < 2 or low <= 0.0 <= high:
         return Difference(mean, low, high, "cannot tell")
     return Difference(mean, low, high, "better" if low > 0.0 else "worse")
@@ -126,11 +128,11 @@ def _with_rank(place: Place, good: Sequence[Place]) -> Place:
 
 
 def standings(found: Sequence[Place]) -> list[Standing]:
-    """Schemes by their mean rank; those that are never ranked last."""
+    """Schemes by their mean rank, those first that are ranked in every cell, then by the number of such cells."""
     made = []
     for name in dict.fromkeys(place.scheme for place in found):
         own = [place for place in found if place.scheme == name]
         ranks = [place.rank for place in own if place.rank is not None]
         mean = sum(ranks) / len(ranks) if ranks else None
         made.append(Standing(name, mean, len(ranks), sum(place.leads for place in own), len(own)))
-    return sorted(made, key=lambda s: (s.mean_rank is None, -s.ranked if s.mean_rank is None else s.mean_rank))
+    return sorted(made, key=lambda standing: (-standing.ranked, standing.mean_rank or 0.0))

@@ -1,13 +1,13 @@
-"""The three studies of a scheme: coarse steps, then two refinements, both on the validation split; then the test.
+"""The studies of a scheme: three that tune it on the validation split, each around the best of those before; the test.
 
-Every scheme may try as many settings in a cell as any other: the steps of the scale, and two more. With a knob these are two
-values of it at the best step; without one they are the best step times and over the square root of the steps' ratio.
+Every scheme may try as many settings in a cell as any other: the steps of the scale; two that lie half way to the next
+ones, on the logarithm; and two more, which are values of its knob, or quarter steps where it has none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +20,8 @@ from airfl.sweeps import find_plan, start_or_resume
 from airfl.sweeps.executors import Executor
 from airfl.sweeps.summary import columns_of
 
-Stage = Literal["coarse", "fine", "test"]
-STAGES: tuple[Stage, ...] = ("coarse", "fine", "test")
+Stage = Literal["coarse", "finer", "last", "test"]
+STAGES: tuple[Stage, ...] = ("coarse", "finer", "last", "test")
 #: Configurations × trials that train together.
 ROWS = 32
 
@@ -85,22 +85,18 @@ class Contest:
         cells = len(self.arena.cells_of(scheme, self.scale))
         return cells * (self.arena.scale(self.scale).tuning_runs + self.trials)
 
-    def coarse(self, scheme: str) -> list[tuple[Cell, Setting]]:
-        """Every step in every cell."""
-        steps = self.arena.scale(self.scale).steps
-        return [(cell, Setting(step)) for cell in self.arena.cells_of(scheme, self.scale) for step in steps]
-
-    def fine(self, scheme: str, best: Mapping[Cell, Tuned]) -> list[tuple[Cell, Setting]]:
-        """Two more settings of every cell, around the best so far."""
-        entry, half = self.arena.schemes[scheme], self.arena.scale(self.scale).half_step
-        pairs = []
-        for cell, tuned in best.items():
-            step = tuned.setting.step
-            if entry.knob:
-                pairs += [(cell, Setting(step, value)) for value in entry.values]
-            else:
-                pairs += [(cell, Setting(step / half)), (cell, Setting(step * half))]
-        return pairs
+    def candidates(self, scheme: str, stage: Stage, best: Mapping[Cell, Tuned]) -> list[tuple[Cell, Setting]]:
+        """What a stage runs in every cell, given the best of the stages before."""
+        entry, scale = self.arena.schemes[scheme], self.arena.scale(self.scale)
+        if stage == "coarse":
+            return [(cell, Setting(step)) for cell in self.arena.cells_of(scheme, self.scale) for step in scale.steps]
+        if stage == "test":
+            return [(cell, tuned.setting) for cell, tuned in best.items()]
+        if stage == "last" and entry.knob:
+            return [(cell, Setting(tuned.setting.step, value)) for cell, tuned in best.items() for value in entry.values]
+        ratio = scale.half_step if stage == "finer" else scale.half_step**0.5
+        steps = [(cell, tuned.setting.step) for cell, tuned in best.items()]
+        return [(cell, Setting(way)) for cell, step in steps for way in (step / ratio, step * ratio)]
 
 
 @dataclass(frozen=True)
@@ -120,12 +116,12 @@ class FailedStudy(Exception):
     """A study of a scheme has batches that could not be run."""
 
 
-def work_off(study: Study, out: Path, worker: Worker) -> None:
+def work_off(study: Study, out: Path, worker: Worker) -> bool:
     """Run a study, or what is left of it; one that is finished is left alone, whatever code it was made with."""
     cells = len(study.one_by_one) * (study.trials or 1)
     if is_finished(study, out):
         worker.progress.skip(cells)
-        return
+        return True
     text = json.dumps(study.model_dump(mode="json", by_alias=True), indent=1)
     with worker.progress.study(study.name.removeprefix("arena-"), cells) as heard:
         plan, folder, standing, interrupted = start_or_resume(
@@ -135,6 +131,7 @@ def work_off(study: Study, out: Path, worker: Worker) -> None:
         raise InterruptedArena
     if any(folder.finished(batch) is None for batch in plan.batches):
         raise FailedStudy("; ".join(dict.fromkeys(standing.messages)) or "a batch failed")
+    return True
 
 
 def is_finished(study: Study, out: Path) -> bool:
@@ -172,32 +169,30 @@ def best_of(pairs: Sequence[tuple[Cell, Setting]], found: Sequence[Mapping[int, 
 def better_of(first: Mapping[Cell, Tuned], second: Mapping[Cell, Tuned]) -> dict[Cell, Tuned]:
     """Cell by cell the better one; the first of equals."""
     return {
-        cell: second[cell] if second[cell].accuracy > tuned.accuracy else tuned for cell, tuned in first.items()
+        cell: first[cell] if cell in first and first[cell].accuracy >= tuned.accuracy else tuned
+        for cell, tuned in second.items()
     }
+
+
+def staged(
+    contest: Contest, scheme: str, out: Path, is_ready: Callable[[Study, Path], bool]
+) -> dict[Cell, Tuned] | None:
+    """What a scheme is tuned to, cell by cell, once all of its studies are ready; None where one is not."""
+    best: dict[Cell, Tuned] = {}
+    for stage in STAGES:
+        pairs = contest.candidates(scheme, stage, best)
+        if not is_ready(contest.study(scheme, stage, pairs), out / stage):
+            return None
+        if stage != "test":
+            best = better_of(best, best_of(pairs, accuracies(out / stage)))
+    return best
 
 
 def run_scheme(contest: Contest, scheme: str, out: Path, worker: Worker) -> None:
     """Tune and test a scheme in ``out``, or go on where that was stopped."""
-    coarse = contest.coarse(scheme)
-    work_off(contest.study(scheme, "coarse", coarse), out / "coarse", worker)
-    best = best_of(coarse, accuracies(out / "coarse"))
-    fine = contest.fine(scheme, best)
-    work_off(contest.study(scheme, "fine", fine), out / "fine", worker)
-    best = better_of(best, best_of(fine, accuracies(out / "fine")))
-    tested = [(cell, tuned.setting) for cell, tuned in best.items()]
-    work_off(contest.study(scheme, "test", tested), out / "test", worker)
+    staged(contest, scheme, out, lambda study, folder: work_off(study, folder, worker))
 
 
 def chosen(contest: Contest, scheme: str, out: Path) -> dict[Cell, Tuned] | None:
-    """What a scheme was tuned to, where all three of its studies are finished; else None."""
-    coarse = contest.coarse(scheme)
-    if not is_finished(contest.study(scheme, "coarse", coarse), out / "coarse"):
-        return None
-    best = best_of(coarse, accuracies(out / "coarse"))
-    fine = contest.fine(scheme, best)
-    if not is_finished(contest.study(scheme, "fine", fine), out / "fine"):
-        return None
-    best = better_of(best, best_of(fine, accuracies(out / "fine")))
-    tested = [(cell, tuned.setting) for cell, tuned in best.items()]
-    return best if is_finished(contest.study(scheme, "test", tested), out / "test") else None
-
+    """What a scheme was tuned to, where all of its studies are finished; else None."""
+    return staged(contest, scheme, out, is_finished)

@@ -100,7 +100,7 @@ def markdown(arena: Arena, found: Sequence[Place], said: Sequence[Verdict]) -> s
 
 def verdict_text(verdict: Verdict) -> str:
     """A verdict as an item of a list."""
-    answers = {"depends": "It depends", "better": "Yes", "worse": "No", "cannot tell": "Cannot tell"}
+    answers = {"depends": "It depends", "better": "Yes", "worse": "No", "the same": "No", "cannot tell": "Cannot tell"}
     answer = answers.get(verdict.answer, "Not comparable")
     found = f": {verdict.found}." if verdict.found else "."
     return f"- **{verdict.question}** {answer}{found}{f' {verdict.caveat}' if verdict.caveat else ''}"

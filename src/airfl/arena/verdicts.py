@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airfl.arena.description import Arena, Cell, needs_of
-from airfl.arena.ranks import Difference, Place, difference
+from airfl.arena.ranks import Difference, Outcome, Place, difference
 from airfl.catalogue import Needs
 from airfl.schemes import scheme_shown
 from airfl.wording import counted, epsilon_text, number
@@ -18,7 +18,7 @@ class Verdict:
 
     Attributes:
         question: is the first better than the second?
-        answer: better, worse, depends, cannot tell, or not comparable.
+        answer: better, worse, depends, the same, cannot tell, or not comparable.
         found: in how many cells, and by how much.
         caveat: what the one needs and the other does not.
     """
@@ -54,13 +54,13 @@ def judge(found: Sequence[Place], first: str, second: str) -> Verdict:
     if not kept:
         return Verdict(first, second, question, "not comparable", "", caveat)
     met = [(one[cell], other[cell], difference(one[cell].accuracies, other[cell].accuracies)) for cell in kept]
-    better, worse, open_ = ([m for m in met if m[2].outcome == kind] for kind in ("better", "worse", "cannot tell"))
-    if better and worse:
-        answer = "depends"
-    else:
-        answer = "better" if better else ("worse" if worse else "cannot tell")
-    parts = [_most("better", better, len(met)), _most("worse", worse, len(met)), _open(open_, len(met))]
-    return Verdict(first, second, question, answer, "; ".join(part for part in parts if part), caveat)
+    kinds: tuple[Outcome, ...] = ("better", "worse", "the same", "cannot tell")
+    by = {kind: [m for m in met if m[2].outcome == kind] for kind in kinds}
+    told = [kind for kind in ("better", "worse") if by[kind]]
+    answer = "depends" if len(told) > 1 else next((kind for kind in (*told, "cannot tell", "the same") if by[kind]))
+    parts = [*(_most(kind, by[kind], len(met)) for kind in told), _same(by["the same"], len(met))]
+    found_ = "; ".join(part for part in (*parts, _open(by["cannot tell"], len(met))) if part)
+    return Verdict(first, second, question, answer, found_, caveat)
 
 
 def _most(word: str, met: Sequence[Met], cells: int) -> str:
@@ -78,17 +78,22 @@ def _most(word: str, met: Sequence[Met], cells: int) -> str:
     )
 
 
+def _same(met: Sequence[Met], cells: int) -> str:
+    """Cells where both did the very same."""
+    return f"the same, trial by trial, in {len(met)} of {counted(cells, 'cell')}" if met else ""
+
+
 def _open(met: Sequence[Met], cells: int) -> str:
     """Cells where the interval of the difference holds zero."""
     if not met:
         return ""
-    if len(next(iter(met))[0].accuracies) < 2:
+    if len(met[0][0].accuracies) < 2:
         return f"one trial tells nothing in {len(met)} of {counted(cells, 'cell')}"
     widest = max(max(abs(gap.low), abs(gap.high)) for _, _, gap in met)
     mean = sum(gap.mean for _, _, gap in met) / len(met)
     return (
-        f"cannot tell in {len(met)} of {counted(cells, 'cell')}, where it is {100 * mean:+.1f} points on average and the "
-        f"intervals reach {100 * widest:.1f}"
+        f"open in {len(met)} of {counted(cells, 'cell')}, where the difference is {100 * mean:+.1f} points on average "
+        f"and its intervals reach {100 * widest:.1f}"
     )
 
 
