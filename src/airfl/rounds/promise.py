@@ -130,7 +130,7 @@ def make_promise(
         )
     template = RoundEvent(
         round=0,
-        clip_norm=longest(scheme, learning.clip_norm_for(dim)),
+        clip_norm=longest(scheme, scheme.encoder.unit(learning.clip_norm_for(dim), dim)),
         gain_bound=1.0,
         noise_var=0.0,
         noise_source="channel",

@@ -20,7 +20,7 @@ from airfl.config import Config, from_mapping
 from airfl.devices import Samples, UpdateBlock
 from airfl.randomness import Purpose
 from airfl.rounds import Schedule
-from airfl.schemes import Encoded, Encoder
+from airfl.schemes import Encoded, Encoder, Public
 from airfl.simulate import Simulation
 from airfl.transceiver import Cover
 
@@ -216,6 +216,9 @@ class _LooseClip(Encoder):
 
     def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
         return self.honest.encode(block, self.factor * clip_norm, memory)
+
+    def encode_in(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None, public: Public) -> Encoded:
+        return self.honest.encode_in(block, self.factor * clip_norm, memory, public)
 
 
 def _clipping(factor: float) -> Planting:

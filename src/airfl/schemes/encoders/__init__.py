@@ -1,0 +1,5 @@
+"""What devices send, a file per way."""
+
+from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, Plain
+
+__all__ = ["Clip", "ClipWithCover", "ClipWithNoise", "Plain"]
