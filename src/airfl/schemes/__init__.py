@@ -3,8 +3,8 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, Vote
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain, Sign, SignWithMemory
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 from airfl.schemes.public import Public
@@ -33,7 +33,10 @@ __all__ = [
     "Public",
     "Scene",
     "Scheme",
+    "Sign",
+    "SignWithMemory",
     "Transceiver",
+    "Vote",
     "WithinBudget",
     "scheme_named",
     "scheme_shown",
