@@ -50,6 +50,8 @@ SCHEMES = {
     "airfl-shielded": Needs(budget=True, shared="with masks: a seed with each of a few others"),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
+    "one-bit": Needs(budget=True),
+    "one-bit-memory": Needs(budget=True),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -16,6 +16,9 @@ from airfl.schemes import (
     LeastNoise,
     Mean,
     Plain,
+    Sign,
+    SignWithMemory,
+    Vote,
     WithinBudget,
 )
 from airfl.testing import (
@@ -44,8 +47,8 @@ MADE = [
     *contracts(CombinerContract, ["sdr"], sizes=((2, 2), (3, 4))),
     *contracts(FadingContract, [name for name in catalogue.FADING_LAWS if name != "trace"]),
     *contracts(ParticipationContract, catalogue.PARTICIPATION),
-    *contracts(EncoderContract, [Plain, Clip, ClipWithNoise, ClipWithCover]),
-    *contracts(DecoderContract, [Mean]),
+    *contracts(EncoderContract, [Plain, Clip, ClipWithNoise, ClipWithCover, Sign, SignWithMemory]),
+    *contracts(DecoderContract, [Mean, Vote]),
     *contracts(PolicyContract, [WithinBudget, EveryRoundAlone, Adaptive]),
     *contracts(PolicyContract, [LeastNoise], promises=False),
     *contracts(SchemeContract, SCHEMES),

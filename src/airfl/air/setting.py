@@ -170,10 +170,16 @@ class Setting:
 
     @property
     def loudest(self) -> torch.Tensor:
-        """The largest modulus of a gain, [trials]; of blocks beside the noise that is booked of the round."""
+        """The largest gain, [trials]; of blocks beside the noise that is booked of the round.
+
+        Of real symbols that is the real part's modulus: the imaginary part of the sum is thrown away.
+        """
         if self.blocks is None or self.blocks.gains is None:
-            return self.gains.abs().amax(dim=1)
-        return (self.blocks.gains.abs().amax(dim=1) / self.blocks.ratios).amax(dim=1)
+            return self._heard_as(self.gains).amax(dim=1)
+        return (self._heard_as(self.blocks.gains).amax(dim=1) / self.blocks.ratios).amax(dim=1)
+
+    def _heard_as(self, gains: torch.Tensor) -> torch.Tensor:
+        return gains.real.abs() if self.per_symbol == 1 else gains.abs()
 
     def undisturbed(self) -> Setting:
         """The same without interference: for whoever knows it, or hears the devices where it is not.

@@ -1,0 +1,6 @@
+"""What the server makes of what it received, a file per way."""
+
+from airfl.schemes.decoders.mean import Mean
+from airfl.schemes.decoders.vote import Vote
+
+__all__ = ["Mean", "Vote"]
