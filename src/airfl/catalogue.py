@@ -51,7 +51,7 @@ SCHEMES = {
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
     "one-bit": Needs(budget=True),
-    "one-bit-memory": Needs(budget=True),
+    "one-bit-memory": Needs(budget=True, memory=True),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")
