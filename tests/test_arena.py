@@ -305,7 +305,7 @@ def test_a_killed_arena_goes_on_to_the_same_bits(small, tmp_path):
     words = ["arena", "--scale", "smoke", "--description", "small.toml", "--out", "b", "--json", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "airfl.cli", *words, "--scheme", "airfl-dp", "--scheme", "liu2020"]
-    begun = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    begun = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     studies = tmp_path / "b" / "studies"
     for _ in range(1200):  # killed in the middle: one stage is done, the last is not
         if (studies / "airfl-dp" / "coarse" / "results.parquet").exists() or begun.poll() is not None:
