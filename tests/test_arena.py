@@ -98,7 +98,9 @@ def test_every_scheme_may_be_planned_with_the_same_data_link_and_budget(scale):
                 if tested:
                     own = {"learning.server_step", *entry.overrides, *([entry.knob] if entry.knob else [])}
                     flat = config.replace({"scheme.names": ["fedavg"], "name": "x"}).to_mapping()
-                    flat = {f"{s}.{k}": v for s, part in flat.items() if isinstance(part, dict) for k, v in part.items()}
+                    flat = {
+                        f"{s}.{k}": v for s, part in flat.items() if isinstance(part, dict) for k, v in part.items()
+                    }
                     flat = {k: v for k, v in flat.items() if k not in own and k.partition(".")[0] != "scheme"}
                     for asked in arena.cells(scale):
                         if asked.seen_by(SCHEMES[name]) == cell:
@@ -305,7 +307,9 @@ def test_a_killed_arena_goes_on_to_the_same_bits(small, tmp_path):
     words = ["arena", "--scale", "smoke", "--description", "small.toml", "--out", "b", "--json", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "airfl.cli", *words, "--scheme", "airfl-dp", "--scheme", "liu2020"]
-    begun = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    begun = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     studies = tmp_path / "b" / "studies"
     for _ in range(1200):  # killed in the middle: one stage is done, the last is not
         if (studies / "airfl-dp" / "coarse" / "results.parquet").exists() or begun.poll() is not None:
@@ -322,7 +326,9 @@ def test_a_killed_arena_goes_on_to_the_same_bits(small, tmp_path):
 
 
 def test_a_study_that_cannot_be_run_leaves_the_others(tmp_path):
-    text = SMALL.replace("[schemes.liu2020]", '[schemes.airfl-shielded]\nset = {"scheme.cover_price_db" = 0.0}\n[schemes.liu2020]')
+    text = SMALL.replace(
+        "[schemes.liu2020]", '[schemes.airfl-shielded]\nset = {"scheme.cover_price_db" = 0.0}\n[schemes.liu2020]'
+    )
     (tmp_path / "other.toml").write_text(text)
     arena = read_arena(tmp_path / "other.toml")
     wish = Wish(tmp_path / "o", "smoke", ("airfl-dp", "airfl-shielded"), 2, arena=arena)

@@ -20,7 +20,20 @@ from airfl.study import make_study
 from tests.test_cli import TINY
 
 COMMANDS = (
-    *("run", "demo", "epsilon", "audit", "sweep", "status", "report", "reproduce", "design", "plan", "presets"),
+    *(
+        "run",
+        "demo",
+        "epsilon",
+        "audit",
+        "sweep",
+        "status",
+        "report",
+        "reproduce",
+        "arena",
+        "design",
+        "plan",
+        "presets",
+    ),
     "doctor",
 )
 
@@ -91,6 +104,7 @@ def test_quiet_before_or_after_the_command(call, tmp_path):
         ("reproduce fig33", "did you mean `fig3`?"),
         ("reproduce all --scale smok", "did you mean `smoke`?"),
         ("reproduce all --variant author", "did you mean `authors`?"),
+        ("arena --scale smok", "did you mean `smoke`?"),
         ("design --no-imports", "`airfl design` has no option `--no-imports`; see airfl design -h"),
         ("run demo --set scheme.engine=x", "unknown key `scheme.engine`; known keys: names"),
         ("run demo --set learning.engine=x", "unknown key `learning.engine`; known keys: dataset"),

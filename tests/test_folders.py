@@ -290,6 +290,7 @@ def test_a_second_writer_is_refused_at_once_and_touches_nothing(call, tmp_path):
             ["demo", "--out", "o", "--force"],
             ["sweep", "s.toml", "--out", "o"],
             ["reproduce", "fig2", "--from-results", "--out", "o"],
+            ["arena", "--from-results", "--out", "o"],
         ):
             code, out, error = call(*command)
             assert (code, out) == (2, ""), command

@@ -85,4 +85,3 @@ def _cost(out: Path) -> dict[str, Any]:
     """Seconds and runs of tuning and test together."""
     parts = [notes_of(*find_plan(out / stage)) for stage in STAGES]
     return {"seconds": round(sum(part["seconds"] for part in parts), 1), "runs": sum(part["cells"] for part in parts)}
-

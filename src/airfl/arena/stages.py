@@ -93,7 +93,9 @@ class Contest:
         if stage == "test":
             return [(cell, tuned.setting) for cell, tuned in best.items()]
         if stage == "last" and entry.knob:
-            return [(cell, Setting(tuned.setting.step, value)) for cell, tuned in best.items() for value in entry.values]
+            return [
+                (cell, Setting(tuned.setting.step, value)) for cell, tuned in best.items() for value in entry.values
+            ]
         ratio = scale.half_step if stage == "finer" else scale.half_step**0.5
         steps = [(cell, tuned.setting.step) for cell, tuned in best.items()]
         return [(cell, Setting(way)) for cell, step in steps for way in (step / ratio, step * ratio)]

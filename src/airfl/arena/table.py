@@ -108,4 +108,3 @@ def verdict_text(verdict: Verdict) -> str:
 
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
-

@@ -97,9 +97,7 @@ def _open(met: Sequence[Met], cells: int) -> str:
     )
 
 
-def _caveat(
-    first: str, second: str, lost: Sequence[Cell], one: dict[Cell, Place], other: dict[Cell, Place]
-) -> str:
+def _caveat(first: str, second: str, lost: Sequence[Cell], one: dict[Cell, Place], other: dict[Cell, Place]) -> str:
     """Where the two could not be compared, and how their needs differ."""
     said = []
     for name, places in ((first, one), (second, other)):

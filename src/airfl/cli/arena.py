@@ -46,7 +46,11 @@ def arena(
     count = workers_of(workers, executor)
     found = read_arena(Path(description) if description else None)
     if from_results and (trials is not None or scale != "full" or scheme or description):
-        raise InputError("--from-results shows what was committed; leave out --scheme, --scale, --trials, --description")
+        raise InputError(
+            "--from-results shows what was committed; leave out --scheme, --scale, --trials, --description"
+        )
+    found.scale(scale)  # refused before anything heavy is loaded
+    found.wanted(scheme or ())
     from airfl import runs, sweeps
     from airfl.arena.console import print_arena
     from airfl.arena.run import Wish, run_arena, show
