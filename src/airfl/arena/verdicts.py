@@ -1,4 +1,4 @@
-"""A sentence per question, drawn from the data: is one scheme better than another, where, by how much, at what price?"""
+"""A sentence per question, drawn from the data: is one scheme better than another, where, by how much?"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def judge(found: Sequence[Place], first: str, second: str) -> Verdict:
     kinds: tuple[Outcome, ...] = ("better", "worse", "the same", "cannot tell")
     by = {kind: [m for m in met if m[2].outcome == kind] for kind in kinds}
     told = [kind for kind in ("better", "worse") if by[kind]]
-    answer = "depends" if len(told) > 1 else next((kind for kind in (*told, "cannot tell", "the same") if by[kind]))
+    answer = "depends" if len(told) > 1 else next(kind for kind in (*told, "cannot tell", "the same") if by[kind])
     parts = [*(_most(kind, by[kind], len(met)) for kind in told), _same(by["the same"], len(met))]
     found_ = "; ".join(part for part in (*parts, _open(by["cannot tell"], len(met))) if part)
     return Verdict(first, second, question, answer, found_, caveat)
@@ -72,9 +72,9 @@ def _most(word: str, met: Sequence[Met], cells: int) -> str:
     low, high = sorted((abs(gap.low), abs(gap.high)))
     span = f"{100 * sizes[0]:.1f} to {100 * sizes[-1]:.1f}" if len(sizes) > 1 else f"{100 * sizes[0]:.1f}"
     return (
-        f"{word} in {len(met)} of {counted(cells, 'cell')}, by {span} points "
-        f"(most with {cell_text(one.cell)}: {100 * one.mean:.1f} % against {100 * other.mean:.1f} %, 95 % interval of the "
-        f"difference {100 * low:.1f} to {100 * high:.1f})"
+        f"{word} in {len(met)} of {counted(cells, 'cell')}, by {span} points (most with {cell_text(one.cell)}: "
+        f"{100 * one.mean:.1f} % against {100 * other.mean:.1f} %, 95 % interval of the difference {100 * low:.1f} to "
+        f"{100 * high:.1f})"
     )
 
 
