@@ -54,13 +54,13 @@ def judge(found: Sequence[Place], first: str, second: str) -> Verdict:
     if not kept:
         return Verdict(first, second, question, "not comparable", "", caveat)
     met = [(one[cell], other[cell], difference(one[cell].accuracies, other[cell].accuracies)) for cell in kept]
-    kinds: tuple[Outcome, ...] = ("better", "worse", "the same", "cannot tell")
+    kinds: tuple[Outcome, ...] = ("better", "worse", "cannot tell", "the same")
     by = {kind: [m for m in met if m[2].outcome == kind] for kind in kinds}
-    told = [kind for kind in ("better", "worse") if by[kind]]
-    answer = "depends" if len(told) > 1 else next(kind for kind in (*told, "cannot tell", "the same") if by[kind])
+    told = [kind for kind in kinds[:2] if by[kind]]
+    answer = "depends" if len(told) > 1 else next(kind for kind in kinds if by[kind])
     parts = [*(_most(kind, by[kind], len(met)) for kind in told), _same(by["the same"], len(met))]
-    found_ = "; ".join(part for part in (*parts, _open(by["cannot tell"], len(met))) if part)
-    return Verdict(first, second, question, answer, found_, caveat)
+    said = "; ".join(part for part in (*parts, _open(by["cannot tell"], len(met))) if part)
+    return Verdict(first, second, question, answer, said, caveat)
 
 
 def _most(word: str, met: Sequence[Met], cells: int) -> str:
