@@ -58,9 +58,12 @@ class Cell:
     snr_db: float | None
     epsilon: float | None
 
-    def seen_by(self, needs: Needs) -> Cell:
+    def felt_by(self, scheme: str) -> Cell:
         """The same as far as a scheme can tell: without a radio there is no SNR, without a promise no ε."""
-        return Cell(self.data, self.snr_db if needs.air else None, self.epsilon if needs.budget else None)
+        from airfl.schemes import scheme_shown  # heavy, and a description may be read without
+
+        own = scheme_shown(scheme)
+        return Cell(self.data, self.snr_db if own.policy.over_air else None, self.epsilon if own.keeps_budget else None)
 
 
 class _Plain(BaseModel):
@@ -172,7 +175,7 @@ class Arena(_Plain):
 
     def cells_of(self, scheme: str, scale: str) -> list[Cell]:
         """The cells that a scheme has to run in: those that it can tell apart."""
-        return list(dict.fromkeys(cell.seen_by(needs_of(scheme)) for cell in self.cells(scale)))
+        return list(dict.fromkeys(cell.felt_by(scheme) for cell in self.cells(scale)))
 
     def wanted(self, names: Sequence[str]) -> tuple[str, ...]:
         """Schemes of the arena by name, in its order; none named: all."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from airfl.arena.description import Arena, Cell, needs_of
+from airfl.arena.description import Arena, Cell
 from airfl.sweeps.summary import interval
 
 #: A budget is kept to rounding of our own.
@@ -97,7 +97,7 @@ def places(arena: Arena, scale: str, rows: Sequence[Mapping[str, Any]]) -> list[
     schemes = [name for name in arena.schemes if any(key[0] == name for key in by)]
     found: list[Place] = []
     for cell in arena.cells(scale):
-        keys = [(name, cell.seen_by(needs_of(name))) for name in schemes]
+        keys = [(name, cell.felt_by(name)) for name in schemes]
         found += _ranked([_place(key[0], cell, by[key]) for key in keys if key in by])
     return found
 

@@ -20,7 +20,7 @@ def table(arena: Arena, found: Sequence[Place], rows: Sequence[Mapping[str, Any]
     made = []
     for place in found:
         needs = needs_of(place.scheme)
-        own = chosen[place.scheme, place.cell.seen_by(needs)]
+        own = chosen[place.scheme, place.cell.felt_by(place.scheme)]
         made.append(
             {
                 "scheme": place.scheme,
