@@ -9,6 +9,7 @@ from airfl.arena.description import Arena, Cell, needs_of
 from airfl.arena.ranks import Place, Standing, standings
 from airfl.arena.verdicts import Verdict
 from airfl.runs.result import finite_or_none
+from airfl.schemes import scheme_shown
 from airfl.wording import epsilon_text, number
 
 Row = dict[str, Any]
@@ -34,6 +35,7 @@ def table(arena: Arena, found: Sequence[Place], rows: Sequence[Mapping[str, Any]
                 **{"ranked": place.keeps, "rank": place.rank, "leads": place.leads},
                 **{"step": own["step"], "knob": arena.schemes[place.scheme].knob, "value": own["knob"]},
                 "validation_accuracy": own["validation_accuracy"],
+                "keeps_epsilon_from": scheme_shown(place.scheme).promises_to,
                 **{"csi_at_devices": needs.csi_at_devices, "memory": needs.memory},
                 **{"symbols": needs.symbols, "shared": needs.shared},
             }
@@ -41,10 +43,12 @@ def table(arena: Arena, found: Sequence[Place], rows: Sequence[Mapping[str, Any]
     return made
 
 
-def needs_text(scheme: str) -> tuple[str, str, str, str]:
-    """Channel knowledge and memory at devices, symbols, what devices share; for columns of a table."""
-    needs = needs_of(scheme)
+def needs_text(scheme: str) -> tuple[str, str, str, str, str]:
+    """Whom it keeps its ε from; channel knowledge and memory at devices, symbols, what devices share."""
+    needs, own = needs_of(scheme), scheme_shown(scheme)
+    trusted = "whoever sees models" if own.observer == "model" else "the base station too"
     return (
+        trusted if own.keeps_budget else "–",
         ("yes" if needs.csi_at_devices else "no") if needs.air else "–",
         "yes" if needs.memory else "no",
         needs.symbols or "–",
@@ -52,7 +56,10 @@ def needs_text(scheme: str) -> tuple[str, str, str, str]:
     )
 
 
-HEAD = ("scheme", "mean rank", "ranked", "leads", "CSI at devices", "memory", "symbols", "shared beforehand")
+HEAD = (
+    *("scheme", "mean rank", "ranked", "leads", "keeps ε from"),
+    *("CSI at devices", "memory", "symbols", "shared beforehand"),
+)
 
 
 def people_rows(found: Sequence[Place]) -> list[tuple[str, ...]]:
