@@ -21,6 +21,7 @@ from airfl.paper.studies import read_notes, read_rows, write_notes, write_table
 from airfl.places import experiments_folder
 from airfl.report.progress import ArenaProgress
 from airfl.runs.store import write_csv, write_text
+from airfl.sweeps.batch import forget_samples
 from airfl.sweeps.executors import Executor
 
 #: Of the tables beside it.
@@ -95,6 +96,7 @@ def run_arena(wish: Wish, executor: Executor) -> Outcome:
     """Tune and test the schemes that are asked for, or what is left of them, and show all that is there."""
     contest, failed = wish.contest, {}
     names = wish.arena.wanted(wish.schemes)
+    forget_samples()  # once: all studies have the same data
     with ArenaProgress(sum(contest.runs_of(name) for name in names)) as progress:
         worker = Worker(executor, progress, wish.threads)
         for name in names:

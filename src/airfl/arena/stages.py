@@ -127,7 +127,7 @@ def work_off(study: Study, out: Path, worker: Worker) -> bool:
     text = json.dumps(study.model_dump(mode="json", by_alias=True), indent=1)
     with worker.progress.study(study.name.removeprefix("arena-"), cells) as heard:
         plan, folder, standing, interrupted = start_or_resume(
-            study, text, out, worker.executor, heard, threads=worker.threads
+            study, text, out, worker.executor, heard, threads=worker.threads, afresh=False
         )
     if interrupted:
         raise InterruptedArena

@@ -117,16 +117,20 @@ def sweep(
     executor: Executor,
     heard: Callable[[Event | None, Standing], None] | None = None,
     trackers: Sequence[Tracker] = (),
+    *,
+    afresh: bool = True,
 ) -> tuple[Standing, bool]:
     """Work off what is left of a study; returns where it stands, and whether it was interrupted.
 
     Args:
         heard: hears every event and where the study stands then; at first without an event.
         trackers: hear the records of every cell that is finished.
+        afresh: read data sets again, also those that a study before it has read.
     """
     standing = Standing(plan)
     waiting: list[Batch] = []
-    forget_samples()
+    if afresh:
+        forget_samples()
     _require_files(plan, folder)
     _sweep_up(plan, folder)
     for batch in plan.batches:
@@ -179,12 +183,13 @@ def start_or_resume(
     *,
     threads: int = 1,
     anyway: bool = False,
+    afresh: bool = True,
 ) -> tuple[Plan, Folder, Standing, bool]:
     """Run a study in a folder, or what is left of it there; also returns whether it was interrupted."""
     with locked(out):
         resume = (Path(out) / "plan.json").exists()
         plan, folder = open_folder(study, text, out, resume=resume, threads=threads, anyway=anyway)
-        return plan, folder, *sweep(plan, folder, executor, heard)
+        return plan, folder, *sweep(plan, folder, executor, heard, afresh=afresh)
 
 
 def _require_files(plan: Plan, folder: Folder) -> None:
