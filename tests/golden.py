@@ -107,6 +107,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "everything": {**SHIELDED, "privacy.observer": "everything"},
     "one-bit": {"scheme.names": ["one-bit", "one-bit-memory"]},
+    "nc-airfl": {
+        "scheme.names": ["nc-airfl"],
+        "scheme.combiner": "auto",
+        "system.num_antennas": 1,
+        "channel.power_w": 2e-9,
+    },
+    "nc-airfl-signal": {
+        "scheme.names": ["nc-airfl"],
+        "scheme.uplink": "signal",
+        "scheme.fresh_fading": False,
+        "channel.power_w": 2e-9,
+        "channel.coherence_hz": 5e6,
+    },
     "one-bit-signal": {"scheme.names": ["one-bit", "one-bit-memory"], "scheme.uplink": "signal"},
 }
 

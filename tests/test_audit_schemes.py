@@ -8,7 +8,7 @@ from airfl import analysis
 from airfl.analysis.audit.planted import Defect, little_config, loud
 
 #: Schemes whose devices send something else than their clipped updates, or otherwise.
-AUDITED = ["one-bit", "one-bit-memory"]
+AUDITED = ["one-bit", "one-bit-memory", "nc-airfl"]
 
 
 def audited(name, **more):

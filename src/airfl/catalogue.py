@@ -52,6 +52,7 @@ SCHEMES = {
     "koda2020": Needs(budget=True),
     "one-bit": Needs(budget=True),
     "one-bit-memory": Needs(budget=True, memory=True),
+    "nc-airfl": Needs(budget=True, csi_at_devices=False, memory=True, shared="public signs, drawn anew each round"),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -3,13 +3,13 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean, Vote
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain, Sign, SignWithMemory
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Dithered, Plain, Sign, SignWithMemory
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
-from airfl.schemes.transceivers import PowerRule, Scene, Transceiver
+from airfl.schemes.transceivers import Detection, PowerRule, Scene, Transceiver
 
 __all__ = [
     "SCHEMES",
@@ -19,6 +19,8 @@ __all__ = [
     "ClipWithNoise",
     "Decoder",
     "DesigningPolicy",
+    "Detection",
+    "Dithered",
     "Encoded",
     "Encoder",
     "EveryRoundAlone",
@@ -36,6 +38,7 @@ __all__ = [
     "Sign",
     "SignWithMemory",
     "Transceiver",
+    "Undithered",
     "Vote",
     "WithinBudget",
     "scheme_named",

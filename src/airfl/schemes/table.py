@@ -8,10 +8,10 @@ from typing import TypeVar
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.schemes.decoders import Mean, Vote
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain, Sign, SignWithMemory
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Dithered, Plain, Sign, SignWithMemory
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import Adaptive, Energies, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -95,6 +95,14 @@ SCHEMES: dict[str, Scheme] = {
             "One bit with error feedback (plain form)",
             "Prior work: the same, and devices carry over what their signs left out.",
             *(SignWithMemory(), WithinBudget(), Vote()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "nc-airfl",
+            "NCAirFL (Wen)",
+            "Prior work: devices send energies with a public dither and a memory; nobody knows a phase.",
+            *(Dithered(), Energies(), Undithered()),
             promises_to="model",
             accountant="gaussian",
         ),

@@ -28,10 +28,11 @@ def _block(updates: torch.Tensor) -> UpdateBlock:
     return UpdateBlock(torch.zeros(count, dtype=torch.int64), torch.arange(count), updates, torch.zeros(count))
 
 
-def _public(places: int) -> Public:
+def _public(places: int, trials: tuple[int, ...] = (0,)) -> Public:
     """A round that these devices are heard in as they are."""
-    active, gains = np.arange(places)[None], torch.ones(1, places, 1, dtype=torch.complex128)
-    return Public(5, (0,), 0, active, gains, None, torch.ones(1, dtype=torch.float64))
+    active = np.tile(np.arange(places), (len(trials), 1))
+    gains = torch.ones(len(trials), places, 1, dtype=torch.complex128)
+    return Public(5, trials, 0, active, gains, None, torch.ones(len(trials), dtype=torch.float64))
 
 
 class EncoderContract:
@@ -123,19 +124,24 @@ class DecoderContract:
         """One by one as in a batch, finite, and the same twice."""
         decoder: Decoder = _resolved(self.part)
         received = torch.randn(4, 30, generator=torch.Generator().manual_seed(1))
-        together = decoder.decode(received.clone(), CLIP, 6.0)
-        alone = torch.cat([decoder.decode(row.unsqueeze(0).clone(), CLIP, 6.0) for row in received])
+        together = decoder.decode_in(received.clone(), CLIP, 6.0, _public(6, (0, 1, 2, 3)))
+        alone = torch.cat(
+            [
+                decoder.decode_in(row.unsqueeze(0).clone(), CLIP, 6.0, _public(6, (trial,)))
+                for trial, row in enumerate(received)
+            ]
+        )
         assert together.shape == received.shape
         assert torch.isfinite(together).all()
         assert torch.equal(together, alone)
-        assert torch.equal(together, decoder.decode(received.clone(), CLIP, 6.0))
+        assert torch.equal(together, decoder.decode_in(received.clone(), CLIP, 6.0, _public(6, (0, 1, 2, 3))))
 
     def test_linear_means_linear(self) -> None:
         """A decoder that calls itself linear returns the sum."""
         decoder: Decoder = _resolved(self.part)
         received = torch.randn(2, 30, generator=torch.Generator().manual_seed(2))
         if decoder.linear:
-            assert torch.equal(decoder.decode(received.clone(), CLIP, 6.0), received)
+            assert torch.equal(decoder.decode_in(received.clone(), CLIP, 6.0, _public(6, (0, 1))), received)
 
 
 class SchemeContract:
