@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from airfl import linkplan
+from airfl.arena import run as arena
 from airfl.paper.convergence_figure import GradientTrace, draw_convergence
 from airfl.paper.reproduction import Wish, show
 from airfl.paper.studies import Row, read_rows
@@ -50,6 +51,7 @@ def draw_traces(folder: Path) -> None:
 def draw_all(folder: Path) -> None:
     """PNG, PDF and SVG of every figure whose data are in experiments/results."""
     show(Wish(("all",), folder))
+    arena.show(arena.Wish(folder))
     draw_traces(folder)
     combiner_curve.draw(read_rows(RESULTS / "combiner_curve.csv"), folder)
     draw_perk(read_rows(RESULTS / "perk.csv"), folder)

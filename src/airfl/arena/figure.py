@@ -16,7 +16,6 @@ from matplotlib.ticker import PercentFormatter
 
 from airfl.arena.ranks import Place, standings
 from airfl.report.figures import RC, write_figure
-from airfl.schemes import scheme_shown
 from airfl.wording import epsilon_text, number
 
 #: From small ε to large.
@@ -68,7 +67,7 @@ def _panel(axes: Axes, own: Sequence[Place], order: Sequence[str], budgets: Sequ
             markerfacecolor=style["color"] if place.keeps else "none",
             **style,
         )
-    axes.set_yticks(range(len(order)), [scheme_shown(name).title for name in order], fontsize=8)
+    axes.set_yticks(range(len(order)), order, fontsize=8)
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_xlim(0.0, 1.0)  # an interval of few trials may be wider than all there is
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

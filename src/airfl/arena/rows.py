@@ -65,7 +65,9 @@ def rows_of(contest: Contest, scheme: str, out: Path) -> tuple[list[Row], dict[s
                     "status": "done" if done else "failed",
                 }
             )
-    return rows, {**notes_of(plan, folder), **_cost(out)}
+    steps = contest.arena.scale(contest.scale).steps
+    beyond = sum(not steps[0] < best.setting.step < steps[-1] for best in tuned.values())
+    return rows, {**notes_of(plan, folder), **_cost(out), "cells": len(tuned), "best_step_at_the_end": beyond}
 
 
 def _epsilon(ledger: Ledger, neighbours: Any, observer: Observer, delta: float) -> float | None:
