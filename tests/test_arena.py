@@ -163,9 +163,16 @@ def test_differences_are_paired_and_judged_by_their_interval():
     assert difference(one, dict(one)).outcome == "the same"
 
 
-def rows(scheme, means, epsilon, asked=1.0, snr=-50.0, status="done"):
+def rows(scheme, means, epsilon, asked=1.0, snr=-50.0, status="done", proven=True):
     """Rows of one cell: accuracies of the trials."""
-    shared = {"scheme": scheme, "data": "i.i.d.", "snr_db": snr, "epsilon_asked": asked, "status": status}
+    shared = {
+        "scheme": scheme,
+        "data": "i.i.d.",
+        "snr_db": snr,
+        "epsilon_asked": asked,
+        "status": status,
+        "proven": proven,
+    }
     return [{**shared, "trial": t, "accuracy": a, "epsilon": epsilon} for t, a in enumerate(means)]
 
 
@@ -182,9 +189,10 @@ def made():
         *rows("koda2020", [0.80, 0.82, 0.81], 1.0001),
         *rows("airfl-shielded", [0.1, 0.1], 0.2),
         *rows("airfl-mimo", [0.81, 0.82, 0.80], 2.0, asked=None),
+        *rows("one-bit", [0.9, 0.9, 0.9], 0.5, proven=False),
         *rows("fedavg", [0.9, 0.9, 0.9], None, asked=None, snr=None),
     ]
-    table[-4]["epsilon"] = 3.0
+    table[-7]["epsilon"] = 3.0
     failed = rows("airfl-shielded", [None], None, status="failed")
     table = [{"epsilon_base_station": None, "step": 1.0, "knob": None, **row} for row in [*table, *failed]]
     return Arena.model_validate(content), table
@@ -198,6 +206,8 @@ def test_only_those_are_ranked_that_keep_to_what_was_asked_in_every_trial(made):
     assert found["koda2020"].rank is None  # above by one in ten thousand
     assert found["airfl-mimo"].epsilon == 3.0  # the worst trial counts
     assert math.isinf(found["fedavg"].epsilon)
+    assert not found["one-bit"].keeps  # below what was asked, and not proven
+    assert place_text(found["one-bit"]).endswith("; 0.5, no proof)")
     assert found["airfl-shielded"].failed == 1
     assert not found["airfl-shielded"].keeps
     # Nobody can be told to be better than the first three; liu2020 is beaten trial by trial.
@@ -219,10 +229,12 @@ def test_verdicts_say_better_the_same_open_or_not_comparable(made):
         "koda2020": "not comparable",
         "airfl-mimo": "not comparable",
         "airfl-shielded": "not comparable",
+        "one-bit": "not comparable",
     }
     assert "by 10.0 points" in answer["liu2020"].found
     assert "71.0 % against 61.0 %" in answer["liu2020"].found
     assert "above what was asked, 3." in answer["airfl-mimo"].caveat
+    assert "No ε of One bit" in answer["one-bit"].caveat
     assert "failed in some trial" in answer["airfl-shielded"].caveat
     assert judge(found, "liu2020", "airfl-dp").answer == "worse"
 
@@ -373,8 +385,8 @@ def test_what_is_wrong_is_one_sentence(call, words, said):
 def test_show_refuses_rows_of_other_cells(tmp_path):
     wish = Wish(tmp_path / "o", "smoke")
     (tmp_path / "arena_trials.csv").write_text(
-        "scheme,data,snr_db,epsilon_asked,trial,accuracy,epsilon,epsilon_base_station,step,knob,validation_accuracy,status\n"
-        "airfl-dp,elsewhere,1.0,1.0,0,0.5,1.0,2.0,1.0,,0.5,done\n"
+        "scheme,data,snr_db,epsilon_asked,trial,accuracy,epsilon,epsilon_base_station,step,knob,validation_accuracy,proven,status\n"
+        "airfl-dp,elsewhere,1.0,1.0,0,0.5,1.0,2.0,1.0,,0.5,True,done\n"
     )
     (tmp_path / "arena.json").write_text('{"scale": "smoke"}')
     with pytest.raises(InputError, match="another arena"):

@@ -27,6 +27,7 @@ class Place:
         epsilon: exact, against whoever sees the models, the worst of the trials; infinite where nothing is promised.
         epsilon_base_station: the same against the base station.
         failed: trials that diverged or were refused.
+        proven: whether that ε is a proof; it is none where noise was chosen by looking at updates.
         rank: 1 is the best of those that are ranked; None: not ranked.
         leads: whether nobody who is ranked can be told to be better.
     """
@@ -40,14 +41,15 @@ class Place:
     epsilon: float
     epsilon_base_station: float
     failed: int = 0
+    proven: bool = True
     rank: int | None = None
     leads: bool = False
 
     @property
     def keeps(self) -> bool:
-        """Whether its exact ε is at most the one that was asked for, in all trials, and none of them failed."""
+        """Whether its exact, proven ε is at most the one that was asked for, in all trials, and none of them failed."""
         asked = self.cell.epsilon
-        good = bool(self.accuracies) and not self.failed
+        good = bool(self.accuracies) and not self.failed and self.proven
         return good and asked is not None and self.epsilon <= asked * (1.0 + ROUNDING)
 
 
@@ -111,7 +113,8 @@ def _place(scheme: str, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> Place:
         return max((math.inf if row[key] is None else row[key] for row in done), default=math.inf)
 
     epsilons = worst("epsilon"), worst("epsilon_base_station")
-    return Place(scheme, cell, accuracies, mean, low, high, *epsilons, failed=len(rows) - len(done))
+    proven = all(row["proven"] in (True, "True") for row in done)  # a table that was read has words
+    return Place(scheme, cell, accuracies, mean, low, high, *epsilons, len(rows) - len(done), proven)
 
 
 def _ranked(own: Sequence[Place]) -> list[Place]:

@@ -33,6 +33,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "step": pa.float64(),
     "knob": pa.string(),
     "validation_accuracy": pa.float64(),
+    "proven": pa.bool_(),
     "status": pa.string(),
 }
 
@@ -62,6 +63,7 @@ def rows_of(contest: Contest, scheme: str, out: Path) -> tuple[list[Row], dict[s
                     **{"epsilon": own[OBSERVER], "epsilon_base_station": own[ANTENNAS]},
                     **{"step": best.setting.step * entry.step_scale, "knob": knob},
                     "validation_accuracy": best.accuracy,
+                    "proven": not any(getattr(event, "noise_follows_data", False) for event in ledger.events),
                     "status": "done" if done else "failed",
                 }
             )

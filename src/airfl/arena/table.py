@@ -32,6 +32,7 @@ def table(arena: Arena, found: Sequence[Place], rows: Sequence[Mapping[str, Any]
                 "accuracy_high": finite_or_none(place.high),
                 "epsilon": finite_or_none(place.epsilon),
                 "epsilon_base_station": finite_or_none(place.epsilon_base_station),
+                "proven": place.proven,
                 **{"ranked": place.keeps, "rank": place.rank, "leads": place.leads},
                 **{"step": own["step"], "knob": arena.schemes[place.scheme].knob, "value": own["knob"]},
                 "validation_accuracy": own["validation_accuracy"],
@@ -86,7 +87,8 @@ def place_text(place: Place) -> str:
     shown = f"{100 * place.mean:.1f}{half}"
     if place.leads:
         return f"**{shown}**"
-    return shown if place.keeps else f"({shown}; {epsilon_text(place.epsilon)})"
+    proof = "" if place.proven else ", no proof"
+    return shown if place.keeps else f"({shown}; {epsilon_text(place.epsilon)}{proof})"
 
 
 def markdown(arena: Arena, found: Sequence[Place], said: Sequence[Verdict]) -> str:

@@ -102,8 +102,11 @@ def _caveat(first: str, second: str, lost: Sequence[Cell], one: dict[Cell, Place
     said = []
     for name, places in ((first, one), (second, other)):
         failed = [cell for cell in lost if places[cell].failed]
-        above = [cell for cell in lost if not places[cell].keeps and not places[cell].failed]
+        unproven = [cell for cell in lost if not places[cell].proven and not places[cell].failed]
+        above = [cell for cell in lost if not places[cell].keeps and cell not in failed and cell not in unproven]
         title = scheme_shown(name).title
+        if unproven:
+            said.append(f"No ε of {title} is a proof: its noise was chosen by looking at updates.")
         if above:
             spent = sorted(places[cell].epsilon for cell in above)
             span = f"{epsilon_text(spent[0])} to {epsilon_text(spent[-1])}" if spent[0] < spent[-1] else ""
