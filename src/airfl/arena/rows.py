@@ -67,8 +67,9 @@ def rows_of(contest: Contest, scheme: str, out: Path) -> tuple[list[Row], dict[s
                     "status": "done" if done else "failed",
                 }
             )
-    steps = contest.arena.scale(contest.scale).steps
-    beyond = sum(not steps[0] < best.setting.step < steps[-1] for best in tuned.values())
+    scale = contest.arena.scale(contest.scale)
+    least, most = scale.steps[0] / scale.half_step, scale.steps[-1] * scale.half_step
+    beyond = sum(not least < best.setting.step < most for best in tuned.values())
     return rows, {**notes_of(plan, folder), **_cost(out), "cells": len(tuned), "best_step_at_the_end": beyond}
 
 
