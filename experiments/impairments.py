@@ -109,8 +109,9 @@ def points() -> Iterator[tuple[str, str, str, float, str, dict[str, Any]]]:
         for effect, (unit, steps) in LADDERS.items():
             # Bands turn against each other; an amplifier's limit is that of one carrier.
             cut = "ten blocks" if effect == "timing offset" else "one block"
-            # Ten blocks of thousands of devices take minutes each.
-            for strength, changes in steps if (setting, cut) != ("massive", "ten blocks") else steps[-2:-1]:
+            # Ten blocks of thousands of devices, or all their symbols, take minutes each.
+            long = setting == "massive" and effect in ("timing offset", "clipping", "conversion")
+            for strength, changes in steps[-2:-1] if long else steps:
                 yield setting, cut, effect, strength, unit, changes
         for cut in CUTS:
             yield setting, cut, "none", 0.0, "", {}
