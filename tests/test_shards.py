@@ -143,7 +143,7 @@ killed = []
 def heard(done, total):
     if sys.argv[2] == "kill" and not killed:
         import ray
-        actor = next(iter(crew.workers._actors.values()))[1]
+        actor = next(iter(crew.workers._actors.values()))[1][1]
         killed.append(ray.get(actor.pid.remote()))
         os.kill(killed[0], signal.SIGKILL)
 from dataclasses import replace

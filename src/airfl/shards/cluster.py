@@ -73,7 +73,7 @@ class Cluster:
     count: int
     address: str | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
-    _actors: dict[int, list[Any]] = field(default_factory=dict, repr=False, compare=False)
+    _actors: dict[int, tuple[list[Any], list[Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     def check(self) -> None:
         """See ``check_ray``."""
@@ -96,7 +96,7 @@ class Cluster:
         empty = training.models[:0]
         at_work = {
             actor.work.remote(replace(share, models=empty), models): number
-            for number, (actor, share) in enumerate(zip(self._actors[key], shares, strict=True))
+            for number, (actor, share) in enumerate(zip(self._actors[key][1], shares, strict=True))
         }
         found: dict[int, list[Done]] = {}
         waiting = list(at_work)
@@ -114,14 +114,14 @@ class Cluster:
         return [found[number] for number in range(len(shares))]
 
 
-def _begin(ray: Any, training: Training, count: int) -> list[Any]:
-    """One actor a share, as many at a time as the cluster has room for."""
+def _begin(ray: Any, training: Training, count: int) -> tuple[list[Any], list[Any]]:
+    """The task in Ray's store, which has to be held as long as an actor may begin anew, and one actor a share."""
     room = float(ray.cluster_resources().get("CPU", 1.0))
     gpus = 1 if training.task.inputs.device.type == "cuda" else 0
     options = {"max_restarts": TRIES - 1, "max_task_retries": TRIES - 1, "scheduling_strategy": "SPREAD"}
     remote = ray.remote(num_cpus=min(1.0, room / count), num_gpus=gpus, **options)(Worker)
-    packed = ray.put(packed_task(training.task))
-    return [remote.remote(packed, beside()) for _ in range(count)]
+    packed = [ray.put(packed_task(training.task))]  # in a list, so that an actor that begins anew fetches it anew
+    return packed, [remote.remote(packed, beside()) for _ in range(count)]
 
 
 def packed_task(task: Task) -> dict[str, Any]:
@@ -151,10 +151,12 @@ def unpacked_task(packed: dict[str, Any]) -> Task:
 class Worker:
     """Trains its share of every round; keeps the task, and nothing else."""
 
-    def __init__(self, packed: dict[str, Any], places: Sequence[str]) -> None:
+    def __init__(self, packed: list[Any], places: Sequence[str]) -> None:
+        import ray
+
         for place in reversed(places):  # where whoever asks looks for code, as far as this node has it
             look_beside(Path(place) / "_")
-        self._task = unpacked_task(packed)
+        self._task = unpacked_task(ray.get(packed[0]))
         shape = tuple(self._task.inputs.shape[1:])
         self._engine = choose_engine(self._task.config, self._task.spec, self._task.inputs.device, shape)
 
