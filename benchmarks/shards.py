@@ -44,6 +44,7 @@ def config_of(devices: int, rounds: int) -> airfl.Config:
             "name": f"shards-{devices}",
             "system.num_devices": devices,
             "system.num_antennas": 4,
+            "scheme.names": ["airfl-dp"],
             "system.rounds": rounds,
             "learning.dataset": samples(devices),
             "learning.samples_per_device": 2,
@@ -55,12 +56,10 @@ def config_of(devices: int, rounds: int) -> airfl.Config:
     )
 
 
-def measured(
-    devices: int, rounds: int, executor: str | None, shards: int, address: str | None = None
-) -> dict[str, Any]:
+def measured(devices: int, rounds: int, executor: str | None, shards: int) -> dict[str, Any]:
     """One run: seconds of a round after the first, of the first, and how large this process was."""
     config = config_of(devices, rounds)
-    crew: Shards | None = None if executor is None else make_shards(executor, shards, address)
+    crew: Shards | None = None if executor is None else make_shards(executor, shards)
     stamps = [time.perf_counter()]
 
     class Stamps:

@@ -140,7 +140,7 @@ def unpacked_task(packed: dict[str, Any]) -> Task:
     device = torch.device(packed["device"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")  # nobody writes into samples
-        values = {
+        values: dict[str, Any] = {
             name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
             for name, value in packed.items()
             if name != "device"
