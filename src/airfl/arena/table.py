@@ -112,7 +112,8 @@ def verdict_text(verdict: Verdict) -> str:
     answers = {"depends": "It depends", "better": "Yes", "worse": "No", "the same": "No", "cannot tell": "Cannot tell"}
     answer = answers.get(verdict.answer, "Not comparable")
     found = f": {verdict.found}." if verdict.found else "."
-    return f"- `{verdict.first}`, `{verdict.second}`: **{verdict.question}** {answer}{found}{f' {verdict.caveat}' if verdict.caveat else ''}"
+    caveat = f" {verdict.caveat}" if verdict.caveat else ""
+    return f"- `{verdict.first}`, `{verdict.second}`: **{verdict.question}** {answer}{found}{caveat}"
 
 
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
