@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MultipleLocator, PercentFormatter
 
 from airfl.arena.ranks import Place, standings
 from airfl.report.figures import RC, write_figure
@@ -69,7 +69,8 @@ def _panel(axes: Axes, own: Sequence[Place], order: Sequence[str], budgets: Sequ
         )
     axes.set_yticks(range(len(order)), order, fontsize=8)
     axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.set_xlim(0.0, 1.0)  # an interval of few trials may be wider than all there is
+    axes.set_xlim(0.0, 0.999)  # an interval of few trials may be wider than all there is
+    axes.xaxis.set_major_locator(MultipleLocator(0.2))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
@@ -79,6 +80,12 @@ def _legend(budgets: Sequence[float]) -> list[Line2D]:
         for place, budget in enumerate(budgets)
     ]
     hollow = Line2D(
-        [], [], linestyle="none", marker="o", color="#555555", markerfacecolor="none", label="hollow: exact ε above it"
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        color="#555555",
+        markerfacecolor="none",
+        label="hollow: exact ε above it, or no proof",
     )
     return [*handles, hollow]

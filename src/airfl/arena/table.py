@@ -58,7 +58,7 @@ def needs_text(scheme: str) -> tuple[str, str, str, str, str]:
 
 
 HEAD = (
-    *("scheme", "mean rank", "ranked", "leads", "keeps ε from"),
+    *("scheme", "mean rank", "ranked", "leads", "promise against"),
     *("CSI at devices", "memory", "symbols", "shared beforehand"),
 )
 

@@ -91,8 +91,9 @@ def _open(met: Sequence[Met], cells: int) -> str:
         return f"one trial tells nothing in {len(met)} of {counted(cells, 'cell')}"
     widest = max(max(abs(gap.low), abs(gap.high)) for _, _, gap in met)
     mean = sum(gap.mean for _, _, gap in met) / len(met)
+    signed = f"{100 * mean:+.1f}".replace("-", "−")
     return (
-        f"open in {len(met)} of {counted(cells, 'cell')}, where the difference is {100 * mean:+.1f} points on average "
+        f"open in {len(met)} of {counted(cells, 'cell')}, where the difference is {signed} points on average "
         f"and its intervals reach {100 * widest:.1f}"
     )
 
