@@ -23,10 +23,12 @@ class Needs:
     Attributes:
         air: a radio link.
         budget: a privacy budget.
+        memory: every device keeps a vector as long as the model from round to round.
     """
 
     air: bool = True
     budget: bool = False
+    memory: bool = False
 
 
 SCHEMES = {
@@ -39,6 +41,8 @@ SCHEMES = {
     "airfl-shielded": Needs(budget=True),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
+    "tci": Needs(),
+    "tci-memory": Needs(memory=True),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")
@@ -51,6 +55,8 @@ LEAST_EFFORT, MOST_EFFORT = 0.1, 100.0
 #: Shares of the active devices that `selection_keep = "best"` chooses from, and the one where nothing is said.
 SHARES = (1.0, 0.995, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2, 0.1)
 USUAL_SHARE = 0.9
+#: Share of the time that a device of truncated inversion sends, where nothing is said.
+USUAL_SENT = 0.8
 #: Combiners that serve at most as many devices as there are antennas.
 NEEDS_ANTENNAS = ("zero-forcing",)
 

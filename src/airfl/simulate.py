@@ -40,8 +40,7 @@ class Simulation:
 
     def init(self) -> State:
         """State before the first round."""
-        shape = len(self.start), self.config.system.num_devices, self.schedule.dim
-        memory = torch.zeros(shape) if self.scheme.encoder.remembers else None
+        memory = rounds.no_memory(self.config, self.scheme, len(self.start), self.schedule.dim)
         return State(0, self.start, tuple(Ledger() for _ in self.task.trials), memory=memory)
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:

@@ -65,6 +65,35 @@ class SchemeSection(Section):
     contraction: float = Field(
         0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
     )
+    truncation_threshold: float | None = Field(
+        None, gt=0, le=50, description="γ of tci and tci-memory: who fades below this share of its mean power is silent"
+    )
+    truncation_share: float | None = Field(
+        None, gt=0, lt=1, description="λ = e^−γ, the same as a share of the time that is sent. Default: 0.8"
+    )
+    gradient_bound: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="G₂, an assumption that you state: γ follows from it, `privacy.smoothness` and the noise",
+    )
+    truncation_power: Literal["peak", "average", "spread"] = Field(
+        "peak",
+        description="how tci and tci-memory keep to the power: in every symbol; on average over fading; as average, "
+        "and who would exceed it in a round sends less",
+    )
+    truncation_combiner: Literal["each", "one"] = Field(
+        "each", description="with several antennas: a combiner for each block, or one direction for all"
+    )
+    interior_radius_m: float | None = Field(
+        None, gt=0, le=1e12, description="R_in of tci and tci-memory: who is farther away never takes part"
+    )
+    memory: Literal["long", "short", "mild"] = Field(
+        "long", description="what tci-memory remembers: all, the last round, or all but what clipping took"
+    )
+    memory_cap: float = Field(
+        4.0, gt=0, le=1e6, description="how long a device's memory may get, in clip norms, for schemes that remember"
+    )
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
     encoder: PartPath | None = Field(None, description="package.module:name in place of what the schemes' devices send")
@@ -72,6 +101,8 @@ class SchemeSection(Section):
     decoder: PartPath | None = Field(
         None, description="package.module:name in place of what the server makes of the sum"
     )
+
+    pairs: ClassVar = (("truncation_threshold", "truncation_share"),)
 
     @property
     def share(self) -> float | Literal["best"]:
@@ -106,6 +137,8 @@ class SchemeSection(Section):
         yield from super()._problems()
         if len(set(self.names)) != len(self.names):
             yield "`names` lists a scheme twice"
+        if self.gradient_bound is not None and (self.truncation_threshold or self.truncation_share):
+            yield "a threshold follows from `gradient_bound`, or is stated; give one of them"
         if self.phases != "ones" and self.combiner != "zero-forcing":
             yield '`phases` go with combiner = "zero-forcing"; the other methods choose their own'
         if self.combiner != "auto" and self.effort != 1.0:

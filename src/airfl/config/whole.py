@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Literal
 
@@ -62,9 +62,27 @@ class Config(Section):
         private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             yield f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`"
+        yield from self._memory_problems([name for name, entry in needs.items() if entry.memory])
         if self.privacy.accountant == "convergent":
             yield from self._hidden_state_problems()
         yield from self._cover_problems()
+
+    def _memory_problems(self, names: Sequence[str]) -> Iterator[str]:
+        """What accountants cannot do with where devices remember earlier rounds."""
+        accountant = self.privacy.accountant
+        if not names:
+            return
+        if accountant == "convergent" or (accountant == "paper" and self.learning.domain_diameter is not None):
+            yield (
+                f"accountant `{accountant}` counts on rounds that forget, and devices of scheme `{names[0]}` remember "
+                "earlier models; use `gaussian`"
+                + (", or leave out `learning.domain_diameter`" if accountant == "paper" else "")
+            )
+        if accountant == "sampled" and self.system.sampling == "fixed" and not self.system.everyone:
+            yield (
+                f"exactly K of n earn no credit for sampling where devices remember, as those of scheme `{names[0]}` "
+                'do: who else took part tells who did; use system.sampling = "poisson", or accountant `gaussian`'
+            )
 
     def _hidden_state_problems(self) -> Iterator[str]:
         """What the accountant `convergent` cannot do with."""
@@ -241,6 +259,7 @@ EXCLUSIVE_KEYS = tuple(
         ("learning", Learning),
         ("channel", Channel),
         ("privacy", Privacy),
+        ("scheme", SchemeSection),
         ("eavesdropper", Eavesdropper),
     )
     for first, second in section.pairs

@@ -21,7 +21,7 @@ from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.precision import resolve_precision, tf32_allowed
 from airfl.errors import InputError
-from airfl.memory import Need, fewest_active, require_memory
+from airfl.memory import Need, fewest_active, memories_of, require_memory
 from airfl.parallel import in_threads
 from airfl.randomness import stream, torch_seed
 
@@ -238,6 +238,7 @@ def _needs(task: Task) -> list[Need]:
     few = "`learning.local_steps` or `learning.local_epochs`"
     return [
         Need("models", models, "`system.trials`, or take a smaller `learning.model`"),
+        memories_of(task.config, rows, task.spec.dim),
         Need("the order of samples", 4 * len(partitions[0].sizes) * epochs * longest, few),
         Need("the samples of local steps", taken, few),
     ]

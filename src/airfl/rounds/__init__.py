@@ -12,7 +12,7 @@ from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending, opened
 from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.share import arrange
-from airfl.rounds.state import State, Step
+from airfl.rounds.state import State, Step, no_memory
 
 __all__ = [
     "CoverUsed",
@@ -31,6 +31,7 @@ __all__ = [
     "gradient_variance",
     "make_promise",
     "met_by",
+    "no_memory",
     "opened",
     "record_round",
     "server_step",

@@ -14,11 +14,11 @@ from airfl.channel.impairments import check_bands
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
-from airfl.participation import can_hide_participation, expected_senders, sampling_of
+from airfl.participation import expected_senders, sampling_of
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
-from airfl.rounds.promise import Promise, longest, make_promise
+from airfl.rounds.promise import Promise, hides_participation, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
@@ -90,8 +90,7 @@ def arrange_rounds(
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
-    tells = scheme.encoder.cover != "nothing" or scheme.encoder.remembers
-    hides = [can_hide_participation(config, tells=tells)] * len(link.trials)
+    hides = [scheme.encoder.cover == "nothing" and hides_participation(config, scheme)] * len(link.trials)
     norms_of = _checked_norms(scheme)
     if config.scheme.combiner_columns != "all" and is_outside(scheme.policy):
         hides = [False] * len(link.trials)  # its noise may follow who takes part
@@ -137,7 +136,7 @@ def _arrange_blocks(
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
-    hides = config.scheme.combiner_columns == "all" and can_hide_participation(config, tells=scheme.encoder.remembers)
+    hides = config.scheme.combiner_columns == "all" and hides_participation(config, scheme)
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()
     # The quietest block: noise that had to be raised is not free.

@@ -11,8 +11,9 @@ import torch
 from airfl.channel.blocks import Grid
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import is_outside
 from airfl.participation import expected_senders
-from airfl.rounds.promise import Promise, longest
+from airfl.rounds.promise import Promise, hides_participation, longest
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.wideband import BlockPlan
 from airfl.schemes import DesigningPolicy, Scene, Scheme, Transceiver
@@ -34,13 +35,16 @@ def arrange_own(
 ) -> Schedule:
     """Ask the policy for all rounds, check what it found, and see what that books."""
     _require_plain(config, scheme, grid)
-    if promise.accountant == "sampled":
+    hides = not is_outside(policy) and policy.ignores_participation(config) and hides_participation(config, scheme)
+    if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
     link = radio.link
     scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
     found = policy.transceiver(scene)
     _check(scene, scheme, found)
     bound = _gain_bounds(scene, found)
+    if hides:
+        bound = bound.clamp(min=1.0)  # a round in which nobody was drawn is booked as any other
     _check_budget(scene, scheme, found, bound)
     norm, widest = found.norm, bound.amax(dim=-1)
     plan = None
@@ -64,7 +68,7 @@ def arrange_own(
         widest,
         Cover.of(trials=len(link.trials)),
         found.combiner[:, :, 0],
-        (False,) * len(link.trials),
+        (hides,) * len(link.trials),
         blocks=plan,
         scaling=found.scaling[..., 0],
         rule=found.rule,
@@ -131,10 +135,18 @@ def _check_budget(scene: Scene, scheme: Scheme, found: Transceiver, bound: torch
     """Σ_t max_b G_tb²/q_tb² ≤ A."""
     if scene.budget is None:
         return
-    assert scene.total is not None
+    total = scene.budget.total
+    if total is None:  # an accountant that has a floor alone
+        least = float((found.norm / bound.clamp(min=1e-300)).min())
+        if not least >= scene.budget.floor * (1.0 - 1e-9):
+            raise InputError(
+                f"policy `{type(scheme.policy).__name__}` has combiners of norm {least:.6g} beside the gains, below "
+                f"the {scene.budget.floor:.6g} that the budget asks for; they must be larger"
+            )
+        return
     told = float((bound / found.norm).square().amax(dim=-1).sum(dim=-1).max())
-    if not told <= scene.total * (1.0 + 1e-9):
+    if not told <= total * (1.0 + 1e-9):
         raise InputError(
-            f"policy `{type(scheme.policy).__name__}` spends {told:.6g} of a privacy budget of {scene.total:.6g}; its "
+            f"policy `{type(scheme.policy).__name__}` spends {told:.6g} of a privacy budget of {total:.6g}; its "
             "combiners must be larger"
         )

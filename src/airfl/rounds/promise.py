@@ -13,6 +13,7 @@ from airfl.accounting import accountant_named
 from airfl.catalogue import is_import_path
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
     SEEING,
@@ -26,7 +27,7 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Mean, Plain, Scheme
+from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Decoder, Encoder, Mean, Plain, Scheme
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def make_promise(
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
-        hides_participation=can_hide_participation(config, tells=scheme.encoder.remembers),
+        hides_participation=hides_participation(config, scheme),
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
@@ -165,6 +166,13 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
     """How long what a device sends can be, for power and noise; c where nothing bounds it."""
     length = scheme.encoder.length(clip_norm)
     return length if math.isfinite(length) else clip_norm
+
+
+def hides_participation(config: Config, scheme: Scheme) -> bool:
+    """Whether sampling can earn credit with this encoder and decoder: neither may look at who takes part."""
+    looks = type(scheme.decoder).decode_in is not Decoder.decode_in
+    looks |= is_outside(scheme.encoder) and type(scheme.encoder).encode_in is not Encoder.encode_in
+    return can_hide_participation(config, tells=looks, remembers=scheme.encoder.remembers)
 
 
 def _contracts(config: Config, scheme: Scheme) -> bool:

@@ -149,6 +149,8 @@ class Schedule:
         else:
             scaling = self.scaling[:, round_index, : active.shape[1]]
             sent = transmitted(combiner, channels, scaling, *symbols, self.allowed_w)
+            if self.rule == "spread":
+                sent = replace(sent, power_w=sent.power_w.clamp(max=self.link.power_limit))
         once = Setting(
             round_index,
             active[apart],
@@ -186,8 +188,8 @@ class Schedule:
 
     @property
     def allowed_w(self) -> float:
-        """The power that no device exceeds in any round; none where a policy keeps to it on average over fading."""
-        return math.inf if self.rule == "average" else self.link.power_limit
+        """The power that no scalar may ask for at full length; none where devices keep to it otherwise."""
+        return self.link.power_limit if self.rule == "peak" else math.inf
 
     def public(self, setting: Setting) -> Public:
         """What everybody knows of a round."""

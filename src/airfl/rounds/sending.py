@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 
 from airfl.air import Setting
-from airfl.air.setting import Blocks
-from airfl.devices import UpdateBlock
+from airfl.channel.blocks import symbols_of
+from airfl.devices import UpdateBlock, row_norms
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
@@ -17,6 +18,23 @@ from airfl.schemes import Encoded, Encoder, Public
 
 #: Updates whose energies are looked at together.
 PORTION = 256
+
+
+@dataclass(frozen=True)
+class Means:
+    """What devices may spend on a round.
+
+    Attributes:
+        energies: of updates [n, d] of these rows [n] in each block, [n, B].
+        spent: |s_ib|², [trials, K, B].
+        limit: of a symbol on average over the round, [trials, K].
+        symbols: of a round.
+    """
+
+    energies: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    spent: torch.Tensor
+    limit: torch.Tensor
+    symbols: int
 
 
 class Sending:
@@ -28,11 +46,17 @@ class Sending:
     """
 
     def __init__(
-        self, encoder: Encoder, setting: Setting, clip_norm: float, memory: torch.Tensor | None, public: Public
+        self,
+        encoder: Encoder,
+        setting: Setting,
+        clip_norm: float,
+        memory: torch.Tensor | None,
+        public: Public,
+        means: Means | None = None,
     ) -> None:
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
         self._public = public
-        self._active, self._blocks = torch.from_numpy(setting.active), setting.blocks
+        self._active, self._means = torch.from_numpy(setting.active), means
         self._sent = torch.zeros(setting.active.shape, dtype=torch.bool)
         self.watch = Watch(*setting.active.shape)
         self.memory = None if memory is None else memory.clone()
@@ -57,19 +81,19 @@ class Sending:
             there = device >= 0
             self.memory[where[0][there], device[there]] = encoded.memory.to(self.memory.device)[there]
         self.watch.see(encoded.block, encoded.norms)
-        return encoded.block if self._blocks is None else self._within_power(encoded.block, self._blocks)
+        return encoded.block if self._means is None else self._within_power(encoded.block, self._means)
 
-    def _within_power(self, block: UpdateBlock, blocks: Blocks) -> UpdateBlock:
-        """Updates whose energy lies in blocks that cost them much are scaled down, so that they keep to their power.
+    def _within_power(self, block: UpdateBlock, means: Means) -> UpdateBlock:
+        """Updates whose energy lies where it costs them much are scaled down, so that they keep to their power.
 
         The noise stays what it is, and nobody's contribution gets longer.
         """
         where = block.trial.cpu(), block.slot.cpu()
         parts = zip(block.updates.split(PORTION), where[0].split(PORTION), strict=True)
-        energy = torch.cat([blocks.energies(some, rows) for some, rows in parts]).cpu()
-        power = (energy * blocks.spent[where]).sum(dim=1) / blocks.grid.symbols
+        energy = torch.cat([means.energies(some, rows) for some, rows in parts]).cpu()
+        power = (energy * means.spent[where]).sum(dim=1) / means.symbols
         # A little less, lest float32 rounds the other way.
-        room = (blocks.power_limit[where] * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
+        room = (means.limit[where] * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
         self.watch.kept[where] = room
         factors = room.to(block.trained.device, torch.float32)
         return replace(block, factors=factors if block.factors is None else block.factors * factors)
@@ -89,4 +113,22 @@ class Sending:
 
 def opened(encoder: Encoder, schedule: Schedule, setting: Setting, memory: torch.Tensor | None) -> Sending:
     """The devices of one round, about to send."""
-    return Sending(encoder, setting, schedule.clip_norm, memory, schedule.public(setting))
+    public = schedule.public(setting)
+    return Sending(encoder, setting, schedule.clip_norm, memory, public, _means(schedule, setting))
+
+
+def _means(schedule: Schedule, setting: Setting) -> Means | None:
+    """What devices may spend, where an update of full length could cost more than there is."""
+    blocks = setting.blocks
+    if blocks is not None:
+        return Means(blocks.energies, blocks.spent, blocks.power_limit, blocks.grid.symbols)
+    if schedule.rule != "spread" or schedule.scaling is None:
+        return None
+    spent = setting.tx_scaling.abs().square().unsqueeze(-1)
+    limit = torch.full(spent.shape[:2], schedule.link.power_limit, dtype=torch.float64)
+    return Means(_energy, spent, limit, symbols_of(schedule.link.config.channel, schedule.dim))
+
+
+def _energy(updates: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """‖x‖² in the one block that there is, [n, 1]."""
+    return row_norms(updates).square().unsqueeze(1)

@@ -205,6 +205,8 @@ def _power(
         raise InputError(
             f"a device would need {float(power.max()):.3g} W on average over a round, but the limit is {limit:.3g} W"
         )
+    if plan.scaling is not None and plan.rule == "spread":
+        power = power.clamp(max=limit)
     return (limit - average * hidden).clamp(min=0.0), power
 
 

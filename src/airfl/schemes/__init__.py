@@ -3,10 +3,18 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, PerScheduled, PerSender
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithMemory, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import (
+    Adaptive,
+    EveryRoundAlone,
+    Ideal,
+    LeastNoise,
+    Online,
+    TruncatedInversion,
+    WithinBudget,
+)
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
 from airfl.schemes.transceivers import PowerRule, Scene, Transceiver
@@ -16,6 +24,7 @@ __all__ = [
     "Adaptive",
     "Clip",
     "ClipWithCover",
+    "ClipWithMemory",
     "ClipWithNoise",
     "Decoder",
     "DesigningPolicy",
@@ -27,6 +36,8 @@ __all__ = [
     "Mean",
     "Online",
     "Outlook",
+    "PerScheduled",
+    "PerSender",
     "Plain",
     "Policy",
     "PowerRule",
@@ -34,6 +45,7 @@ __all__ = [
     "Scene",
     "Scheme",
     "Transceiver",
+    "TruncatedInversion",
     "WithinBudget",
     "scheme_named",
     "scheme_shown",

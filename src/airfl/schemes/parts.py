@@ -50,6 +50,10 @@ class Encoder(ABC):
         """What stands for c in all that follows, ``length`` and ``encode`` included; the configured one unless said."""
         return clip_norm
 
+    def configured(self, config: Config) -> Encoder:
+        """The same with what a configuration says about it."""
+        return self
+
     @abstractmethod
     def length(self, clip_norm: float) -> float:
         """The longest that what a device sends can be; infinite where nothing bounds it."""
@@ -124,6 +128,10 @@ class DesigningPolicy(Policy):
         """Nobody asks: the norms are those of its combiners."""
         return outlook.minimum
 
+    def ignores_participation(self, config: Config) -> bool:
+        """Whether combiners would be the same whoever takes part, with gains of one at most: then sampling hides."""
+        return False
+
     @abstractmethod
     def transceiver(self, scene: Scene) -> Transceiver:
         """Combiners and transmit scalars of all rounds; within the budget of the scene, if there is one."""
@@ -134,6 +142,10 @@ class Decoder(ABC):
 
     #: Whether that is the received sum itself.
     linear: ClassVar[bool] = False
+
+    def configured(self, config: Config) -> Decoder:
+        """The same with what a configuration says about it."""
+        return self
 
     @abstractmethod
     def decode(self, received: torch.Tensor, clip_norm: float, senders: float) -> torch.Tensor:

@@ -8,10 +8,18 @@ from typing import TypeVar
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, PerScheduled, PerSender
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithMemory, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import (
+    Adaptive,
+    EveryRoundAlone,
+    Ideal,
+    LeastNoise,
+    Online,
+    TruncatedInversion,
+    WithinBudget,
+)
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -82,6 +90,20 @@ SCHEMES: dict[str, Scheme] = {
             promises_to="model",
             accountant="koda2020",
         ),
+        Scheme(
+            "tci",
+            "Truncated inversion (Zhu 2018, plain form)",
+            "Prior work: who fades below a threshold is silent, and what is heard is divided by who sent it.",
+            *(Clip(), TruncatedInversion(), PerSender()),
+            promises_to="model",
+        ),
+        Scheme(
+            "tci-memory",
+            "AirFL-Mem (Wen 2023, plain form)",
+            "Prior work: the same, and devices remember what was left out and send it later.",
+            *(ClipWithMemory(), TruncatedInversion(fills=True), PerScheduled()),
+            promises_to="model",
+        ),
     )
 }
 
@@ -105,9 +127,9 @@ def scheme_named(name: str, config: Config | None = None) -> Scheme:
     parts = config.scheme
     return replace(
         scheme,
-        encoder=_part(parts.encoder, Encoder, scheme.encoder),  # type: ignore[type-abstract]
+        encoder=_part(parts.encoder, Encoder, scheme.encoder).configured(config),  # type: ignore[type-abstract]
         policy=_part(parts.policy, Policy, scheme.policy),  # type: ignore[type-abstract]
-        decoder=_part(parts.decoder, Decoder, scheme.decoder),  # type: ignore[type-abstract]
+        decoder=_part(parts.decoder, Decoder, scheme.decoder).configured(config),  # type: ignore[type-abstract]
     )
 
 

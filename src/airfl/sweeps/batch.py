@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from airfl.devices import open_task, samples_of
 from airfl.errors import about_file, in_words
+from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
@@ -161,6 +162,7 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     first = configs[batch.points[0]]
     learning = first.learning
     task = open_task(first, batch.trials, _samples(learning.dataset, learning.data_dir, learning.features, where))
+    require_memory([memories_of(config, len(batch.trials), task.spec.dim) for config in configs.values()])
     radios: dict[str, Radio] = {}
     simulations = {}
     for point, config in configs.items():

@@ -73,6 +73,38 @@ class EncoderContract:
         alone = torch.cat([self._sent(row.unsqueeze(0)) for row in updates])
         assert torch.equal(self._sent(updates), alone)
 
+    def test_no_memory_makes_it_longer(self) -> None:
+        """‖sent‖ ≤ length and finite memory, whatever is remembered; what is sent of nothing is nothing."""
+        encoder = self._encoder()
+        if not encoder.remembers:
+            return
+        updates = self._updates()
+        for memory in (updates.flip(0), -updates, 1e30 * torch.ones_like(updates)):
+            encoded = encoder.encode(_block(updates), CLIP, memory)
+            norms = torch.linalg.vector_norm(encoded.block.updates.double(), dim=1)
+            assert float(norms.max()) <= encoder.length(CLIP)
+            assert encoded.memory is not None
+            assert torch.isfinite(encoded.memory).all()
+        nothing = torch.zeros_like(updates)
+        encoded = encoder.encode(_block(nothing), CLIP, nothing.clone())
+        assert torch.equal(encoded.block.updates, nothing)
+        assert encoded.memory is not None
+        assert torch.equal(encoded.memory, nothing)
+
+    def test_a_broken_update_leaves_memory_as_it_was(self) -> None:
+        """Training that met NaN or infinity is nothing to remember."""
+        encoder = self._encoder()
+        if not encoder.remembers:
+            return
+        updates, memory = self._updates(), 0.1 * self._updates().flip(0).clamp(-1, 1)
+        updates[0], updates[1, 3], updates[2, 5] = math.nan, math.inf, -math.inf
+        before = memory.clone()
+        encoded = encoder.encode(_block(updates), CLIP, memory)
+        assert encoded.memory is not None
+        assert torch.equal(encoded.memory[:3], before[:3])
+        assert torch.equal(encoded.block.updates[:3], torch.zeros_like(updates[:3]))
+        assert torch.equal(memory, before)
+
     def test_updates_are_left_alone(self) -> None:
         """What comes in is not changed."""
         updates = self._updates()

@@ -211,6 +211,10 @@ class _LooseClip(Encoder):
     honest: Encoder
     factor: float
 
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        return self.honest.remembers
+
     def length(self, clip_norm: float) -> float:
         return self.honest.length(clip_norm)
 

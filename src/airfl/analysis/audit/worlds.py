@@ -43,7 +43,7 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
         radio = open_radio(config, rows)
         link = replace(radio.link, participation_keys=tuple(keys))
         exact = config.channel.estimation_error == 0.0  # else gain bounds are those of who takes part
-        if config.scheme.combiner_columns == "all" and exact:  # the design does not depend on who takes part
+        if config.scheme.combiner_columns == "all" and exact and schedule.scaling is None:  # whoever takes part
             schedule = schedule.repeated(len(keys), link)
         else:
             steps = single.task.max_local_steps(0)
