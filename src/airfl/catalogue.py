@@ -43,6 +43,9 @@ SCHEMES = {
     "koda2020": Needs(budget=True),
     "tci": Needs(),
     "tci-memory": Needs(memory=True),
+    "one-bit": Needs(budget=True),
+    "one-bit-memory": Needs(budget=True, memory=True),
+    "nc-airfl": Needs(budget=True, memory=True),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -3,8 +3,17 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean, PerScheduled, PerSender
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithMemory, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, PerScheduled, PerSender, Undithered, Vote
+from airfl.schemes.encoders import (
+    Clip,
+    ClipWithCover,
+    ClipWithMemory,
+    ClipWithNoise,
+    Dithered,
+    Plain,
+    Sign,
+    SignWithMemory,
+)
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import (
     Adaptive,
@@ -17,7 +26,7 @@ from airfl.schemes.policies import (
 )
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
-from airfl.schemes.transceivers import PowerRule, Scene, Transceiver
+from airfl.schemes.transceivers import Detection, PowerRule, Scene, Transceiver
 
 __all__ = [
     "SCHEMES",
@@ -28,6 +37,8 @@ __all__ = [
     "ClipWithNoise",
     "Decoder",
     "DesigningPolicy",
+    "Detection",
+    "Dithered",
     "Encoded",
     "Encoder",
     "EveryRoundAlone",
@@ -44,8 +55,12 @@ __all__ = [
     "Public",
     "Scene",
     "Scheme",
+    "Sign",
+    "SignWithMemory",
     "Transceiver",
     "TruncatedInversion",
+    "Undithered",
+    "Vote",
     "WithinBudget",
     "scheme_named",
     "scheme_shown",

@@ -8,11 +8,21 @@ from typing import TypeVar
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.schemes.decoders import Mean, PerScheduled, PerSender
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithMemory, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, PerScheduled, PerSender, Undithered, Vote
+from airfl.schemes.encoders import (
+    Clip,
+    ClipWithCover,
+    ClipWithMemory,
+    ClipWithNoise,
+    Dithered,
+    Plain,
+    Sign,
+    SignWithMemory,
+)
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
 from airfl.schemes.policies import (
     Adaptive,
+    Energies,
     EveryRoundAlone,
     Ideal,
     LeastNoise,
@@ -103,6 +113,30 @@ SCHEMES: dict[str, Scheme] = {
             "Prior work: the same, and devices remember what was left out and send it later.",
             *(ClipWithMemory(), TruncatedInversion(fills=True), PerScheduled()),
             promises_to="model",
+        ),
+        Scheme(
+            "one-bit",
+            "One bit (Zhu 2020)",
+            "Prior work: devices send signs, and the server takes the vote of the majority.",
+            *(Sign(), WithinBudget(), Vote()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "one-bit-memory",
+            "One bit with error feedback (plain form)",
+            "Prior work: the same, and devices carry over what their signs left out.",
+            *(SignWithMemory(), WithinBudget(), Vote()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "nc-airfl",
+            "NCAirFL (Wen)",
+            "Prior work: devices send energies with a public dither and a memory; nobody knows a phase.",
+            *(Dithered(), Energies(), Undithered()),
+            promises_to="model",
+            accountant="gaussian",
         ),
     )
 }

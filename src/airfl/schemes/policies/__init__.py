@@ -1,6 +1,16 @@
 """Power, a file per way: how large combiners are, or what combiners and transmit scalars there are."""
 
+from airfl.schemes.policies.energy import Energies
 from airfl.schemes.policies.norms import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 from airfl.schemes.policies.truncated import TruncatedInversion
 
-__all__ = ["Adaptive", "EveryRoundAlone", "Ideal", "LeastNoise", "Online", "TruncatedInversion", "WithinBudget"]
+__all__ = [
+    "Adaptive",
+    "Energies",
+    "EveryRoundAlone",
+    "Ideal",
+    "LeastNoise",
+    "Online",
+    "TruncatedInversion",
+    "WithinBudget",
+]

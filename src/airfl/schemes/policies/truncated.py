@@ -26,7 +26,6 @@ from airfl.schemes.policies.threshold import PowerLaw, balanced_threshold, bound
 from airfl.schemes.transceivers import Scene, Transceiver
 from airfl.transceiver.levels import allocate_levels, raised
 
-
 #: Weight of a round that tells nothing beside those that do.
 NEXT_TO_NOTHING = 1e-12
 
