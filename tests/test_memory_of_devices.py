@@ -273,9 +273,11 @@ def test_an_audit_refutes_nothing_and_sees_twice_what_is_booked(more):
     assert caught["failed_checks"] != []
 
 
-def test_an_audit_of_credit_with_memory_refutes_nothing():
+@pytest.mark.parametrize("more", [{}, {"scheme.interior_radius_m": 900.0}])
+def test_an_audit_where_devices_are_drawn_refutes_nothing(more):
+    """With credit, and without where far devices stay away: what is tested is the draw, not who is left of it."""
     columns = {"scheme.names": ["tci-memory"], "scheme.combiner": "auto", "system.num_antennas": 1}
-    config = little_config(3, True).replace({**columns, "system.rounds": 4})
+    config = little_config(3, True).replace({**columns, "system.rounds": 4, **more})
     found = analysis.audit_run(config, "tci-memory", 60).summary
     assert found["failed_checks"] == []
     assert found["findings"] == []

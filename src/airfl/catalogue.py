@@ -23,11 +23,13 @@ class Needs:
     Attributes:
         air: a radio link.
         budget: a privacy budget.
+        keeps: whether it keeps a privacy budget where one is given, and goes without where none is.
         memory: every device keeps a vector as long as the model from round to round.
     """
 
     air: bool = True
     budget: bool = False
+    keeps: bool = False
     memory: bool = False
 
 
@@ -41,8 +43,8 @@ SCHEMES = {
     "airfl-shielded": Needs(budget=True),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
-    "tci": Needs(),
-    "tci-memory": Needs(memory=True),
+    "tci": Needs(keeps=True),
+    "tci-memory": Needs(keeps=True, memory=True),
     "one-bit": Needs(budget=True),
     "one-bit-memory": Needs(budget=True, memory=True),
     "nc-airfl": Needs(budget=True, memory=True),

@@ -27,7 +27,17 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Decoder, Encoder, Mean, Plain, Scheme
+from airfl.schemes import (
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    Decoder,
+    DesigningPolicy,
+    Encoder,
+    Mean,
+    Plain,
+    Scheme,
+)
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,7 @@ def hides_participation(config: Config, scheme: Scheme) -> bool:
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
     plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
+    plain = plain and not isinstance(scheme.policy, DesigningPolicy)  # one gain for all entries of all devices
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 

@@ -81,7 +81,7 @@ def one_draw(single: Simulation) -> bool:
 
 def took_part(schedule: Schedule) -> np.ndarray:
     """Who was drawn to take part, [R, T, K]: the law that a ledger states is about these. Who drops out comes later."""
-    return schedule.active if schedule.link.config.system.dropout == 0.0 else schedule.planned
+    return schedule.planned
 
 
 def play(simulation: Simulation, plant: Plant, advance: Advance | None, witness: Witness | None = None) -> State:
