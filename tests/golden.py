@@ -106,6 +106,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "eavesdropper.antennas": 2,
     },
     "everything": {**SHIELDED, "privacy.observer": "everything"},
+    "truncated": {"scheme.names": ["tci", "tci-memory"], "scheme.combiner": "auto", "system.rounds": 3},
+    "truncated-blocks": {
+        "scheme.names": ["tci", "tci-memory"],
+        "system.num_antennas": 1,
+        "system.rounds": 3,
+        "system.sampling": "poisson",
+        "scheme.combiner": "auto",
+        "scheme.truncation_power": "spread",
+        "scheme.truncation_share": 0.5,
+        "channel.coherence_hz": 5e6,
+        "privacy.accountant": "sampled",
+    },
     "one-bit": {"scheme.names": ["one-bit", "one-bit-memory"]},
     "nc-airfl": {
         "scheme.names": ["nc-airfl"],
