@@ -19,6 +19,7 @@ from airfl.analysis.audit.planted import Defect, _clipping, little_config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.schemes import PerSender, Public, scheme_named
+from airfl.schemes.policies.directions import strongest
 from airfl.schemes.policies.threshold import balanced_threshold, bound_of, power_cost, stated_threshold
 from airfl.simulate import open_simulation
 from airfl.testing.small import small_config, small_task
@@ -134,6 +135,34 @@ def test_memory_that_fills_what_is_sent_costs_more_on_average():
     assert torch.allclose(filled.norm, plain.norm * math.sqrt(1.4175 / 1.1340), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("devices", "antennas"), [(3, 7), (7, 3), (1, 4), (5, 5)])
+def test_the_strongest_direction_is_that(devices, antennas):
+    generator = np.random.Generator(np.random.Philox(key=2))
+    draw = generator.standard_normal((2, 3, devices, antennas, 2)) @ np.array([1.0, 1j])
+    there = np.ones(draw.shape[:3], dtype=bool)
+    there[1, 2, devices // 2 :] = False
+    unit, mean = strongest(draw, there)
+    assert torch.allclose(unit.abs().square().sum(dim=-1), torch.ones(2, 3).double())
+    for i, j in np.ndindex(2, 3):
+        rows = draw[i, j][there[i, j]]
+        if len(rows):
+            assert float(mean[i, j]) * len(rows) == pytest.approx(np.linalg.norm(rows, 2) ** 2)
+    alone = strongest(draw[1:], there[1:])
+    assert torch.equal(alone[0][0], unit[1])
+    assert torch.equal(alone[1][0], mean[1])
+
+
+def test_shares_hold_along_the_strongest_direction_and_its_gain_saves_noise():
+    crowd = {
+        **FREE, "system.num_devices": 24, "system.num_antennas": 8, "system.rounds": 12, "system.trials": 2,
+        "learning.samples_per_device": 2, "scheme.truncation_share": 0.5,
+    }  # fmt: skip
+    found = {way: opened(**crowd, **{"scheme.truncation_combiner": way}).schedule for way in ("strongest", "one")}
+    sent = float((found["strongest"].scaling.abs() > 0).double().mean())
+    assert sent == pytest.approx(0.5, abs=0.05)
+    assert float(found["strongest"].noise_var.mean()) < 0.5 * float(found["one"].noise_var.mean())
+
+
 KINDS = [
     ONE,
     {},
@@ -142,6 +171,8 @@ KINDS = [
     {**WIDE, "scheme.truncation_combiner": "one", "scheme.truncation_power": "spread"},
     {"scheme.truncation_power": "average", "system.sampling": "poisson", "system.participation": 0.5},
     {"scheme.interior_radius_m": 700.0, "scheme.combiner_columns": "all"},
+    {**WIDE, "scheme.truncation_combiner": "served"},
+    {"scheme.truncation_combiner": "served", "system.sampling": "poisson", "system.participation": 0.5},
 ]
 
 
@@ -214,7 +245,7 @@ def test_each_coordinate_is_divided_by_who_sent_it():
     epsilon=st.floats(-2, 2),
     share=st.floats(0.05, 0.99),
     wide=st.booleans(),
-    combiner=st.sampled_from(["one", "each"]),
+    combiner=st.sampled_from(["one", "strongest", "served"]),
     rule=st.sampled_from(["peak", "average", "spread"]),
     seed=st.integers(0, 10**6),
 )

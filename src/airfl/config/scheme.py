@@ -82,8 +82,10 @@ class SchemeSection(Section):
         description="how tci and tci-memory keep to the power: in every symbol; on average over fading; as average, "
         "and who would exceed it in a round sends less",
     )
-    truncation_combiner: Literal["each", "one"] = Field(
-        "each", description="with several antennas: a combiner for each block, or one direction for all"
+    truncation_combiner: Literal["strongest", "served", "one"] = Field(
+        "strongest",
+        description="with several antennas: where fading is strongest in each block, the combiner there, or one "
+        "direction for all",
     )
     interior_radius_m: float | None = Field(
         None, gt=0, le=1e12, description="R_in of tci and tci-memory: who is farther away never takes part"

@@ -1,13 +1,15 @@
 """Truncated channel inversion: who fades below a threshold is silent, and all others invert their channels.
 
-Device i sends what block b carries where |u_bᴴh_ib|² ≥ γΛ_i, with u_b of norm 1 and Λ_i its mean power per antenna, and
-then with s_ib = 1/(w_bᴴh_ib), w_b = q_b u_b: gains are 1 or 0, the noise is v_b = q_b²σ²/2 and amplitude at the
-receiver is √ρ = 1/q. As in Zhu, Wang & Huang (2018) and Wen, Xing & Simeone (2023), who have one antenna, with
+Device i sends what block b carries where |u_bᴴh_ib|² ≥ γ a_b Λ_i, with u_b of norm 1, Λ_i its mean power per antenna
+and a_b the gain of the array, and then with s_ib = 1/(w_bᴴh_ib), w_b = q_b u_b: gains are 1 or 0, the noise is
+v_b = q_b²σ²/2 and amplitude at the receiver is √ρ = 1/q. As in Zhu, Wang & Huang (2018) and Wen, Xing & Simeone (2023),
+who have one antenna, with
 
     q² = κ c²/(d P Λ_min),     κ by what power is counted (``threshold``).
 
-Several antennas: one u = (1, …, 1)/√m for all blocks is the same law, with as little use of the antennas; or a u_b for
-each block, the run's combiner for fading h_i/√Λ_i, with q_b as small as who sends there allows.
+Several antennas: one u = (1, …, 1)/√m for all blocks has the same law, a = 1, and as little use of the antennas. Or a
+u_b for each block with q_b as small as who sends there allows: where fading h̃_i = h_i/√Λ_i is strongest, and a_b the
+mean of |u_bᴴh̃_i|² over who takes part; or the run's combiner for h̃_i, which lifts the weakest so that few fade, a = 1.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from airfl.channel.laws.law import Placed
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.schemes.parts import DesigningPolicy
-from airfl.schemes.policies.directions import key_of, one_direction, own_directions
+from airfl.schemes.policies.directions import Directions, key_of, one_direction, own_directions
 from airfl.schemes.policies.threshold import PowerLaw, balanced_threshold, bound_of, power_cost, stated_threshold
 from airfl.schemes.transceivers import Scene, Transceiver
 from airfl.transceiver.levels import allocate_levels, raised
@@ -53,11 +55,13 @@ class TruncatedInversion(DesigningPolicy):
         law = self._law(config, scene.grid.count)
         threshold = _thresholds(scene, weakest, inside.sum(axis=1), law)
         active = _only(scene.active(), inside)
-        unit, heard = directions(scene, active, inside)
+        along = directions(scene, active, inside)
+        unit, heard = along.unit, along.heard
         own = torch.from_numpy(np.take_along_axis(mean_power[:, None], np.maximum(active, 0), axis=2))
-        sends = heard.abs().square() >= (threshold[:, None, None] * own).unsqueeze(-1)
+        level = threshold[:, None, None] * along.level
+        sends = heard.abs().square() >= own.unsqueeze(-1) * level.unsqueeze(2)
         sends &= torch.from_numpy(active >= 0).unsqueeze(-1)
-        peak = _peak(config, heard, sends, threshold * weakest).expand(unit.shape[:-1])
+        peak = _peak(config, heard, sends, level * weakest[:, None, None])
         minimum = scene.reach * peak * self._saved(scene, active, heard, sends, peak, threshold)[:, None, None]
         books_all = self.ignores_participation(config) and not config.system.everyone
         norm = within(scene, minimum, None if books_all else sends.any(dim=(2, 3)))
@@ -96,8 +100,8 @@ def has_one_direction(config: Config) -> bool:
     return config.system.num_antennas == 1 or config.scheme.truncation_combiner == "one"
 
 
-def directions(scene: Scene, active: np.ndarray, inside: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """u_tb of norm 1, [trials, T, B, m], and uᴴh_i, [trials, T, K, B]; found once for all that ask."""
+def directions(scene: Scene, active: np.ndarray, inside: np.ndarray) -> Directions:
+    """Found once for all that ask."""
     config, radio = scene.config, scene.radio
     if has_one_direction(config):
         return one_direction(scene, active)
@@ -105,7 +109,7 @@ def directions(scene: Scene, active: np.ndarray, inside: np.ndarray) -> tuple[to
     if key not in radio.blocks:
         everyone = np.broadcast_to(np.arange(inside.shape[1]), (*active.shape[:2], inside.shape[1]))
         radio.blocks[key] = own_directions(scene, active, _only(everyone, inside), radio.link.law.amplitude)
-    found: tuple[torch.Tensor, torch.Tensor] = radio.blocks[key]
+    found: Directions = radio.blocks[key]
     return found
 
 
@@ -179,12 +183,12 @@ def _thresholds(scene: Scene, weakest: torch.Tensor, scheduled: np.ndarray, law:
 
 
 def _peak(config: Config, heard: torch.Tensor, sends: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """q_tb/g at which nobody exceeds P in any symbol, [trials, T, B] or what expands to it.
+    """q_tb/g at which nobody exceeds P in any symbol, [trials, T, B].
 
     Args:
-        least: γΛ_min, which nobody who sends is below, [trials].
+        least: γaΛ_min, which nobody who sends is below, [trials, T, B].
     """
-    surely = least.rsqrt()[:, None, None]
+    surely = least.rsqrt()
     if has_one_direction(config):
         return surely
     weakest = torch.where(sends, heard.abs(), torch.inf).amin(dim=2)
