@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -109,6 +110,7 @@ class Setting:
             devices are seen as in the worst.
         block: the number of this block, where this is one of several.
         hardware: amplifiers and converters.
+        power_limit: P, what a device's own update may cost; infinite where transmit scalars see to that.
         detects: what the base station makes of its antennas: the sum Re(wᴴy), or energy (``air.energy``).
     """
 
@@ -134,6 +136,7 @@ class Setting:
     block: int | None = None
     hardware: Hardware = IDEAL
     detects: Detection = "sum"
+    power_limit: float = math.inf
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:

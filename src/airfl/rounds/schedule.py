@@ -185,6 +185,7 @@ class Schedule:
             sent.power_w,
             self.hides_participation[apart],
             per_symbol,
+            power_limit=self.link.power_limit if self.rule == "spread" else math.inf,
         )
         once = equipped(self.link, self._with_leak(measuring(once, self.detects, self.link.credited_power)))
         return once if self.copies == 1 else once.repeated(self.copies)

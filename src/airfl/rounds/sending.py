@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
 from airfl.air import Setting
-from airfl.channel.blocks import symbols_of
 from airfl.devices import UpdateBlock, row_norms
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
-from airfl.rounds.schedule import Schedule
 from airfl.schemes import Encoded, Encoder, Public
 
 #: Updates whose energies are looked at together.
@@ -42,7 +41,7 @@ class Sending:
 
     Attributes:
         watch: norms and losses of what passed by.
-        memory: what all devices remember, [trials, n, d]; None for an encoder without memory.
+        memory: what devices from number ``offset`` on remember, [trials, n, d]; None for an encoder without memory.
     """
 
     def __init__(
@@ -52,11 +51,12 @@ class Sending:
         clip_norm: float,
         memory: torch.Tensor | None,
         public: Public,
-        means: Means | None = None,
+        offset: int = 0,
     ) -> None:
+        self._offset = offset
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
         self._public = public
-        self._active, self._means = torch.from_numpy(setting.active), means
+        self._active, self._means = torch.from_numpy(setting.active), _means(setting)
         self._sent = torch.zeros(setting.active.shape, dtype=torch.bool)
         self.watch = Watch(*setting.active.shape)
         self.memory = None if memory is None else memory.clone()
@@ -71,15 +71,15 @@ class Sending:
         device = self._active[where]
         own = None
         if self.memory is not None:  # places where nobody sends remember nothing
-            own = self.memory[where[0], device.clamp(min=0)].masked_fill((device < 0).unsqueeze(1), 0.0)
-            own = own.to(block.trained.device)
+            own = self.memory[where[0], (device - self._offset).clamp(min=0)]
+            own = own.masked_fill((device < 0).unsqueeze(1), 0.0).to(block.trained.device)
         with calling(self._encoder, "encoder"):
             encoded = self._encoder.encode_in(block, self._clip_norm, own, self._public)
             if is_outside(self._encoder):
                 self._check(block, encoded)
         if self.memory is not None and encoded.memory is not None:
             there = device >= 0
-            self.memory[where[0][there], device[there]] = encoded.memory.to(self.memory.device)[there]
+            self.memory[where[0][there], device[there] - self._offset] = encoded.memory.to(self.memory.device)[there]
         self.watch.see(encoded.block, encoded.norms)
         return encoded.block if self._means is None else self._within_power(encoded.block, self._means)
 
@@ -111,24 +111,17 @@ class Sending:
             )
 
 
-def opened(encoder: Encoder, schedule: Schedule, setting: Setting, memory: torch.Tensor | None) -> Sending:
-    """The devices of one round, about to send."""
-    public = schedule.public(setting)
-    return Sending(encoder, setting, schedule.clip_norm, memory, public, _means(schedule, setting))
-
-
-def _means(schedule: Schedule, setting: Setting) -> Means | None:
+def _means(setting: Setting) -> Means | None:
     """What devices may spend, where an update of full length could cost more than there is."""
     blocks = setting.blocks
     if blocks is not None:
         return Means(blocks.energies, blocks.spent, blocks.power_limit, blocks.grid.symbols)
-    if schedule.rule != "spread" or schedule.scaling is None:
+    if math.isinf(setting.power_limit):
         return None
     spent = setting.tx_scaling.abs().square().unsqueeze(-1)
-    limit = torch.full(spent.shape[:2], schedule.link.power_limit, dtype=torch.float64)
-    return Means(_energy, spent, limit, symbols_of(schedule.link.config.channel, schedule.dim))
+    return Means(_per_symbol, spent, torch.full(spent.shape[:2], setting.power_limit, dtype=torch.float64), 1)
 
 
-def _energy(updates: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """‖x‖² in the one block that there is, [n, 1]."""
-    return row_norms(updates).square().unsqueeze(1)
+def _per_symbol(updates: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """‖x‖²/d in the one block that there is, [n, 1]; a symbol carries a coordinate."""
+    return (row_norms(updates).square() / updates.shape[1]).unsqueeze(1)
