@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import dp_accounting
 import numpy as np
 import pytest
 import torch
@@ -184,6 +185,34 @@ def test_the_credit_is_that_of_any_other_gaussian_sum():
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("second", [lambda took, z: 1.0 - 2.0 * took, lambda took, z: np.where(z > 0.5, took, -1.0)])
+def test_no_use_of_memory_tells_more_than_the_accountant_says(second):
+    """Two rounds by integration: what is sent in the second depends on the coin of the first, and on what was heard."""
+    rate, std = 0.4, 1.3
+    z = np.linspace(-9.0, 9.0, 601)
+    cell, first, then = (z[1] - z[0]) ** 2, z[:, None], z[None, :]
+
+    def density(at, mean):
+        return np.exp(-0.5 * ((at - mean) / std) ** 2) / (std * math.sqrt(2 * math.pi))
+
+    without = density(first, 0.0) * density(then, 0.0)
+    present = sum(
+        chance * density(first, took) * ((1 - rate) * density(then, 0.0) + rate * density(then, second(took, first)))
+        for took, chance in ((0.0, 1 - rate), (1.0, rate))
+    )
+    accountant = dp_accounting.pld.PLDAccountant()
+    sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(std))
+    accountant.compose(sampled, 2)
+    assert float(present.sum() * cell) == pytest.approx(1.0, abs=1e-6)
+    for epsilon in (0.1, 0.5, 1.0):
+        found = [
+            float(np.maximum(one - math.exp(epsilon) * other, 0.0).sum() * cell)
+            for one, other in ((present, without), (without, present))
+        ]
+        assert max(found) <= accountant.get_delta(epsilon) * (1 + 1e-3)
+        assert max(found) > 0.2 * accountant.get_delta(epsilon)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -277,7 +306,7 @@ def test_an_audit_refutes_nothing_and_sees_twice_what_is_booked(more):
 def test_an_audit_where_devices_are_drawn_refutes_nothing(more):
     """With credit, and without where far devices stay away: what is tested is the draw, not who is left of it."""
     columns = {"scheme.names": ["tci-memory"], "scheme.combiner": "auto", "system.num_antennas": 1}
-    config = little_config(3, True).replace({**columns, "system.rounds": 4, **more})
-    found = analysis.audit_run(config, "tci-memory", 60).summary
+    config = little_config(3, True).replace({**columns, "system.rounds": 3, **more})
+    found = analysis.audit_run(config, "tci-memory", 40).summary
     assert found["failed_checks"] == []
     assert found["findings"] == []

@@ -91,7 +91,7 @@ def strongest(fading: np.ndarray, there: np.ndarray) -> tuple[torch.Tensor, torc
         there: places that are taken, [..., K].
     """
     rows = np.where(there[..., None], fading, 0.0)
-    rows[..., 0, :] = np.where(there.any(axis=-1)[..., None], rows[..., 0, :], 1.0)  # nobody: any direction will do
+    rows[..., 0, :] = np.where(there.any(axis=-1, keepdims=True), rows[..., 0, :], 1.0)  # nobody: any direction will do
     turned = np.swapaxes(rows, -1, -2)
     if rows.shape[-2] < rows.shape[-1]:
         _, vectors = np.linalg.eigh(rows.conj() @ turned)
