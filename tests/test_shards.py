@@ -23,6 +23,7 @@ KINDS = {
     "some": {},
     "poisson": {"system.sampling": "poisson", "system.participation": 0.2},
     "memory": {"scheme.names": ["one-bit-memory"]},
+    "truncated": {"scheme.names": ["tci-memory"], "scheme.truncation_power": "spread", "scheme.truncation_share": 0.6},
     "blocks": {"channel.coherence_hz": 5e6, "channel.rotation": True, "scheme.combiner": "auto"},
     "complex": {"channel.symbols": "complex", "channel.phase_error_rad": 0.2, "scheme.names": ["airfl-mimo"]},
     "no-clip": {"scheme.names": ["fedavg", "fedavg-clip"]},

@@ -62,6 +62,12 @@ class Config(Section):
         private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             yield f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`"
+        truncating = [name for name in self.scheme.names if name in ("tci", "tci-memory")]
+        if truncating and self.channel.rotation:
+            yield (
+                f"scheme `{truncating[0]}` leaves out the entries of blocks that fade, and `channel.rotation` mixes "
+                "all entries; leave it out"
+            )
         yield from self._memory_problems([name for name, entry in needs.items() if entry.memory])
         if self.privacy.accountant == "convergent":
             yield from self._hidden_state_problems()
