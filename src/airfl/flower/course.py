@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from airfl import rounds
+from airfl.accounting import is_proven
 from airfl.air import EquivalentUplink, Setting, SignalUplink
 from airfl.config import Config
 from airfl.errors import DivergedError, InputError
@@ -77,10 +78,25 @@ class Course:
         after = ledger.events[-1].round + 1 if ledger.events else 0
         self.state = replace(self.state, round=after, ledgers=(ledger,))
 
+    def keep_within(self, wanted: float | None) -> None:
+        """Set the largest ε: what the scheme promises, if it does, and never more than what is asked for.
+
+        A scheme that promises nothing stops at the configuration's budget, unless another one is asked for; without a
+        radio link, or where nothing bounds what devices send, there is no ε to stop at.
+        """
+        promised = self.schedule.promise.epsilon
+        if promised is not None or wanted is not None:
+            self.limit = min(math.inf if one is None else one for one in (promised, wanted))
+            return
+        bounded = self.schedule.over_air and math.isfinite(self.scheme.encoder.length(self.schedule.clip_norm))
+        own = self.config.privacy.epsilon_for(self.schedule.dim)
+        self.limit = own if bounded and own is not None else math.inf
+
     def asked(self) -> np.ndarray:
         """Numbers of the devices that take part in the next round, by airfl's own draw."""
-        row = self.schedule.active[0, self.round]
-        return row[row >= 0]
+        row: np.ndarray = self.schedule.active[0, self.round]
+        there: np.ndarray = row[row >= 0]
+        return there
 
     def refusal(self, absent: Collection[int] = ()) -> str | None:
         """Why the next round must not be; None where it may.
@@ -127,13 +143,17 @@ class Course:
         """The last round in numbers: of public quantities alone, so that they cost no privacy."""
         promise = self.schedule.promise
         station = epsilon_of(self.ledger, "gaussian", promise.neighbours, "base-station", promise.delta)
-        return {
+        found = {
             "privacy/epsilon": self.records[-1].epsilon,
             "privacy/delta": promise.delta,
             "privacy/epsilon_base_station": station,
             "air/noise_std": math.sqrt(self.records[-1].noise_var),
             "air/perk_margin_db": self.perks[0].margin_db if self.perks else math.nan,
         }
+        if not is_proven(promise.accountant):
+            exact = epsilon_of(self.ledger, "gaussian", promise.neighbours, promise.observer, promise.delta)
+            found["privacy/epsilon_proven"] = exact
+        return found
 
     def tested(self, accuracy: float, loss: float) -> None:
         """Note how good the last model is."""

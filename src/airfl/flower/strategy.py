@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from logging import INFO, WARNING
@@ -18,10 +17,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from airfl.catalogue import SCHEMES, Needs
 from airfl.config import Config, read
-from airfl.errors import InputError
+from airfl.errors import DivergedError, InputError
 from airfl.flower.accountant import LAWS, NEIGHBOURS, AirAccountant, AirPrivacyConfig
 from airfl.flower.course import Course
 from airfl.flower.layout import Layout
+from airfl.flower.meeting import meet, settled
 from airfl.flower.replies import Question, read_replies
 from airfl.privacy import BudgetError, Ledger
 from airfl.runs import prepare_folder
@@ -31,9 +31,6 @@ from airfl.wording import OBSERVER_SHORT, number
 
 #: Of ``fixedclipping_mod``, which clips θ_i − θ on the node.
 KEY_CLIPPING_NORM = "clipping_norm"
-#: For how long no node comes or goes until all are taken to be there.
-SETTLED_S = 1.0
-
 Evaluation = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -93,7 +90,8 @@ class OverTheAir(Strategy):
         self.evaluation, self.wait_s = evaluation, wait_s
         self.result = Result()
         self.course: Course | None = None
-        self._before, self._named = ledger, nodes
+        self._before, self._everyone = ledger, nodes == "all"
+        self._named = None if nodes is None or nodes == "all" else list(nodes)
         self._nodes: dict[int, int] = {}
         self._layout: Layout | None = None
         self._question: Question | None = None
@@ -128,8 +126,8 @@ class OverTheAir(Strategy):
         """
         if self.course is not None:
             raise InputError("this strategy has run already; make a new one, with `ledger` if the data are the same")
-        if self._named == "all":
-            self._named = self._settled(grid)
+        if self._everyone:
+            self._named = settled(grid, self.wait_s)
             self.config = self.config.replace({"system.num_devices": len(self._named)})
         course = self._open(initial_arrays, num_rounds)
         left = max(1, course.config.system.rounds - course.round)
@@ -140,6 +138,9 @@ class OverTheAir(Strategy):
         try:
             super().start(grid, initial_arrays, rounds, timeout, train_config, evaluate_config, evaluate)
             status = "done"
+        except DivergedError as error:
+            course.message, status = str(error), "diverged"
+            raise
         except PrivacyBudgetExhausted as stop:
             course.message = str(stop)
             status = "done" if course.excess() is None else "refused"
@@ -159,7 +160,7 @@ class OverTheAir(Strategy):
         if refusal is not None:
             raise PrivacyBudgetExhausted(f"training stops before round {server_round}: {refusal}")
         layout, learning = self._layout_of(), course.config.learning
-        self._nodes = self._nodes or self._meet(grid)
+        self._nodes = self._nodes or meet(grid, self.config.system.num_devices, self._named, self.wait_s)
         devices = {self._nodes[device]: device for device in course.asked().tolist()}
         sent = layout.vector(arrays)
         self._question = Question(f"airfl-{course.round}", devices, sent, learning.learning_rate)
@@ -248,37 +249,9 @@ class OverTheAir(Strategy):
             config = config.replace({"system.rounds": after + rounds})  # nothing was planned ahead
         course = Course(config, self.scheme, self.trial, layout, layout.vector(arrays))
         course.go_on_from(before)
-        course.limit = _limit(course, self.max_epsilon)
+        course.keep_within(self.max_epsilon)
         self.course, self._layout = course, layout
         return course
-
-    def _meet(self, grid: Grid) -> dict[int, int]:
-        """Node IDs by device number, for good: a node that comes later takes nobody's place."""
-        count, end = self.config.system.num_devices, time.monotonic() + self.wait_s
-        while True:
-            here = sorted(grid.get_node_ids())
-            named = [node for node in self._named or here if node in here][:count]
-            if len(named) == count:
-                return dict(enumerate(named))
-            if time.monotonic() > end:
-                raise InputError(
-                    f"{count} nodes are needed (`system.num_devices`), and {len(named)} of them are there after "
-                    f"{self.wait_s:g} s; start more nodes or lower `system.num_devices`"
-                )
-            time.sleep(0.2)
-
-    def _settled(self, grid: Grid) -> list[int]:
-        """All nodes, once there are some and no more come for a second."""
-        end, before, since = time.monotonic() + self.wait_s, list[int](), time.monotonic()
-        while True:
-            here, now = sorted(grid.get_node_ids()), time.monotonic()
-            if here != before:
-                before, since = here, now
-            elif here and now - since >= SETTLED_S:
-                return here
-            if now > end:
-                raise InputError(f"no nodes, or ever more of them, in {self.wait_s:g} s; start nodes, or give `nodes`")
-            time.sleep(0.1)
 
     def _watched(self, evaluate: Evaluation) -> Evaluation:
         """The same test, of the model that would be released, written down."""
@@ -333,18 +306,6 @@ def _scheme_of(config: Config, wanted: str | None) -> str:
 def _promises(scheme: str) -> bool:
     """Whether a scheme keeps a budget, as far as its name tells."""
     return SCHEMES.get(scheme, Needs(budget=True)).budget
-
-
-def _limit(course: Course, wanted: float | None) -> float:
-    """The largest ε: what is promised, or else what is asked for."""
-    promised = course.schedule.promise.epsilon
-    if promised is not None:
-        return min(promised, math.inf if wanted is None else wanted)
-    if wanted is not None:
-        return wanted
-    bounded = course.schedule.over_air and math.isfinite(course.scheme.encoder.length(course.schedule.clip_norm))
-    own = course.config.privacy.epsilon_for(course.schedule.dim)
-    return own if bounded and own is not None else math.inf
 
 
 def _value(metrics: MetricRecord, name: str) -> float:
