@@ -1,4 +1,4 @@
-"""The learning task: a model, a node's share of the images, training and testing. Nothing here knows of radio."""
+"""The learning task: a model, a node's share of the images, training and testing; and the settings of the air."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -16,15 +16,15 @@ from airfl.randomness import stream, torch_seed
 HERE = Path(__file__).parents[1]
 
 
-def job(settings):
-    """The airfl configuration of the app: airfl.toml, with the model and the rounds of the app's settings."""
-    return air().replace({"learning.model": settings["model"], "system.rounds": settings["rounds"]})
-
-
 @lru_cache(maxsize=1)
 def air():
     """airfl.toml as it is."""
     return airfl.read(str(HERE / "airfl.toml"))
+
+
+def job(settings):
+    """The airfl configuration of the app: airfl.toml, with the model and the rounds of the app's settings."""
+    return air().replace({"learning.model": settings["model"], "system.rounds": settings["rounds"]})
 
 
 @lru_cache(maxsize=1)
@@ -51,13 +51,14 @@ def share_of(node, nodes):
 def train(model, inputs, labels, lr, steps, batch_size, seed):
     """Plain SGD; returns the mean loss."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    optimizer, total = torch.optim.SGD(model.parameters(), lr=lr), 0.0
+    parameters, total = list(model.parameters()), 0.0
     for step in range(steps):
         batch = order[torch.arange(step * batch_size, (step + 1) * batch_size) % len(order)]
         loss = F.cross_entropy(model(inputs[batch]), labels[batch])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= lr * gradient
         total += loss.item() / steps
     return total
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from airfl import rounds
-from airfl.accounting import is_proven
+from airfl.accounting import accountant_named, is_proven
 from airfl.air import EquivalentUplink, Setting, SignalUplink
 from airfl.config import Config
 from airfl.errors import DivergedError, InputError
@@ -27,6 +27,7 @@ from airfl.runs.result import Status
 from airfl.schemes import Scheme, scheme_named
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
+from airfl.wording import OBSERVER_AGAINST, number
 
 #: What a run's folder says of a run that did not come to an end.
 CUT_SHORT = "the run was cut short"
@@ -108,7 +109,8 @@ class Course:
             return f"the plan of {self.config.system.rounds} rounds is over, and nothing is left for another one"
         schedule = self._heard_from(absent)
         booked = rounds.book(schedule, schedule.setting(self.round), lambda row: None)
-        return self.excess(booked[0].on(self.ledger))
+        after = booked[0].on(self.ledger)
+        return None if self.excess(after) is None else self._in_words(after)
 
     def hear(self, models: torch.Tensor, updates: Mapping[int, torch.Tensor], absent: Collection[int] = ()) -> None:
         """One round over the air: encode, receive, decode, update, book.
@@ -221,6 +223,20 @@ class Course:
         except BudgetError as error:
             return str(error)
         return None
+
+    def _in_words(self, after: Ledger) -> str:
+        """What a ledger with one more round would say."""
+        promise, now, then = self.schedule.promise, 0.0, 0.0
+        kind = accountant_named(promise.accountant)
+        for observer in promise.kept:
+            books = self.ledger, after
+            now, then = (epsilon_of(book, kind, promise.neighbours, observer, promise.delta) for book in books)
+            if not then <= self.limit:
+                break
+        return (
+            f"it would take ε from {number(now)} to {number(then)} at δ = {number(promise.delta)} "
+            f"({promise.neighbours}, against {OBSERVER_AGAINST[observer]}), and {number(self.limit)} is allowed"
+        )
 
     def _record(self, setting: Setting) -> None:
         """The row of the round; what tells about updates stays unknown, since no ε covers it."""

@@ -27,7 +27,7 @@ from airfl.privacy import BudgetError, Ledger
 from airfl.runs import prepare_folder
 from airfl.runs.result import Status
 from airfl.runs.store import keep_ledgers
-from airfl.wording import OBSERVER_SHORT, number
+from airfl.wording import OBSERVER_AGAINST, number
 
 #: Of ``fixedclipping_mod``, which clips θ_i − θ on the node.
 KEY_CLIPPING_NORM = "clipping_norm"
@@ -227,7 +227,7 @@ class OverTheAir(Strategy):
         promise, system = course.schedule.promise, course.config.system
         share = f"{system.participation:g} of them drawn each round ({system.sampling})"
         drawn = "all take part" if system.everyone else share
-        who = OBSERVER_SHORT[promise.observer][1]
+        who = OBSERVER_AGAINST[promise.observer]
         log(INFO, "\t├──> Scheme: %s (%s)", course.scheme.name, course.scheme.sentence)
         log(INFO, "\t├──> Nodes: %s; %s; equal weights", system.num_devices, drawn)
         log(INFO, "\t├──> Rounds planned: %s", system.rounds)
@@ -236,7 +236,7 @@ class OverTheAir(Strategy):
         else:
             log(
                 INFO,
-                "\t└──> Privacy: ε ≤ %s at δ = %s (%s), against anyone who sees %s, by accountant `%s`",
+                "\t└──> Privacy: ε ≤ %s at δ = %s (%s), against %s, by accountant `%s`",
                 *(number(course.limit), number(promise.delta), promise.neighbours, who, promise.accountant),
             )
 
@@ -247,6 +247,7 @@ class OverTheAir(Strategy):
         config, after = self.config, before.events[-1].round + 1 if before.events else 0
         if not _promises(self.scheme) and rounds is not None and after + rounds > config.system.rounds:
             config = config.replace({"system.rounds": after + rounds})  # nothing was planned ahead
+        log(INFO, "planning %s rounds of %s devices over the air", config.system.rounds, config.system.num_devices)
         course = Course(config, self.scheme, self.trial, layout, layout.vector(arrays))
         course.go_on_from(before)
         course.keep_within(self.max_epsilon)
