@@ -70,6 +70,12 @@ class Course:
         return self.state.ledgers[0]
 
     @property
+    def clip_norm(self) -> float:
+        """c, how long an update may be; infinite where nothing bounds it."""
+        schedule = self.schedule
+        return schedule.clip_norm if math.isfinite(self.scheme.encoder.length(schedule.clip_norm)) else math.inf
+
+    @property
     def round(self) -> int:
         """t, the round that comes next, from 0."""
         return self.state.round
@@ -89,7 +95,7 @@ class Course:
         if promised is not None or wanted is not None:
             self.limit = min(math.inf if one is None else one for one in (promised, wanted))
             return
-        bounded = self.schedule.over_air and math.isfinite(self.scheme.encoder.length(self.schedule.clip_norm))
+        bounded = self.schedule.over_air and math.isfinite(self.clip_norm)
         own = self.config.privacy.epsilon_for(self.schedule.dim)
         self.limit = own if bounded and own is not None else math.inf
 

@@ -171,7 +171,7 @@ class OverTheAir(Strategy):
             **({"local-epochs": learning.local_epochs} if learning.local_epochs else {}),
             **config,
             "server-round": server_round,
-            KEY_CLIPPING_NORM: learning.learning_rate * course.scheme.encoder.length(course.schedule.clip_norm),
+            KEY_CLIPPING_NORM: learning.learning_rate * course.clip_norm,
         }
         here = set(grid.get_node_ids())
         return [
