@@ -74,6 +74,8 @@ SAME = {
     "signal": {"scheme.uplink": "signal"},
     "unplanned": {"scheme.names": ["airfl-mimo"]},
     "ideal": {"scheme.names": ["fedavg"]},
+    "signs": {"scheme.names": ["one-bit-memory"]},
+    "energies": {"scheme.names": ["nc-airfl"]},
     "imperfect": {"channel.csi_error": 0.05},
     "own noise": {"scheme.names": ["airfl-an"], "privacy.neighbours": "zero-out"},
 }
