@@ -358,8 +358,8 @@ def test_the_folder_is_that_of_a_run(tmp_path, call):
     result = strategy.start(FakeGrid(6, moved(1.0)), softmax_arrays(), evaluate_fn=evaluate)
     code, out, err = call("epsilon", "--ledger", str(folder), "--json")
     assert code == 0, err
-    rows = json.loads(out)["accountants"] if "accountants" in json.loads(out) else json.loads(out)
-    assert rows
+    told = json.loads(out)
+    assert (told["scheme"], told["epsilon"]) == ("airfl-dp", strategy.course.epsilon())
     loaded = airfl.load(folder)
     assert loaded.epsilon() == strategy.course.epsilon() == result.train_metrics_clientapp[3]["privacy/epsilon"]
     assert torch.equal(loaded.schemes["airfl-dp"].models[0], vector(result.arrays))
@@ -389,6 +389,23 @@ def test_an_interrupted_run_leaves_its_ledger_and_no_model(tmp_path):
     assert (loaded.status, loaded.models, len(loaded.ledgers[0].events)) == ("interrupted", None, 2)
     with pytest.raises(airfl.InputError, match="has run already"):
         strategy.start(FakeGrid(6, answer), softmax_arrays())
+
+
+def test_a_model_that_diverges_is_booked_and_not_released(tmp_path):
+    config = small(scheme__names=["fedavg"], learning__learning_rate=1.0)
+    strategy = OverTheAir(config, save_to=tmp_path / "run")
+    with pytest.raises(airfl.DivergedError):
+        strategy.start(FakeGrid(6, moved(2e38)), softmax_arrays())
+    loaded = airfl.load(tmp_path / "run").schemes["fedavg"]
+    assert (loaded.status, loaded.models, len(loaded.ledgers[0].events)) == ("diverged", None, 1)
+
+
+def test_a_formula_that_is_no_proof_has_the_exact_figure_beside_it():
+    strategy, _, _ = start(small(privacy__accountant="paper", privacy__epsilon=50.0), moved(1.0))
+    last = strategy.result.train_metrics_clientapp[3]
+    exact = epsilon_of(strategy.course.ledger, "gaussian", strategy.config.neighbours, "model", 1e-5)
+    assert last["privacy/epsilon"] <= 50.0
+    assert last["privacy/epsilon_proven"] == exact != last["privacy/epsilon"]
 
 
 def test_a_running_mean_is_what_is_tested_and_released():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import os
 import re
 import shlex
@@ -136,7 +137,7 @@ def test_the_readmes_command_runs_on_ray(superlink, tmp_path, call):
     assert records[1].accuracy > 0.2  # of ten classes, with four nodes and ε = 8
     code, printed, err = call("epsilon", "--ledger", str(out), "--json")
     assert code == 0, err
-    assert "airfl-dp" in printed
+    assert json.loads(printed)["epsilon"] == records[1].epsilon
     # The same job by `airfl run`: the same ε to the last digit.
     job = {"system.num_devices": 4, "system.rounds": 2, "learning.model": "softmax"}
     alone = airfl.run(airfl.read(str(APP / "airfl.toml"), job), progress=None).schemes["airfl-dp"]

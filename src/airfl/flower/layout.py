@@ -55,6 +55,8 @@ class Layout:
             raise MisfitError("arrays of other names")
         parts = []
         for name, shape in zip(self.names, self.shapes, strict=True):
+            if arrays[name].shape != shape:
+                raise MisfitError(f"`{name}` is {arrays[name].shape}, not {shape}")
             values = arrays[name].numpy()
             if values.shape != shape or not np.issubdtype(values.dtype, np.floating):
                 raise MisfitError(f"`{name}` is {values.dtype} {values.shape}, not {shape}")
