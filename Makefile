@@ -15,7 +15,7 @@ demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (one to 
 	$(BIN)/airfl demo --out runs/demo --force
 
 flower: setup data ## The app of examples/flower under Flower: 50 nodes, ten rounds over the air (one to two minutes)
-	FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 PATH="$(CURDIR)/$(BIN):$$PATH" \
+	FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 RAY_ADDRESS=local PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  $(BIN)/flwr run examples/flower --stream --federation-config "num-supernodes=50 client-resources-num-cpus=1"
 
 test: setup data ## Run all checks: lint, types, layers, tests

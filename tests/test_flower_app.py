@@ -108,6 +108,7 @@ def superlink(tmp_path):
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ADDRESS": "local",  # else it joins a cluster that another test has here
         "OMP_NUM_THREADS": "1",
     }
     addresses = ("--host", "127.0.0.1", "--port", ports[0], "--control-api-address", f"127.0.0.1:{ports[1]}")
@@ -126,7 +127,7 @@ def test_the_readmes_command_runs_on_ray(superlink, tmp_path, call):
         words = [word.replace(old, new) for word in words]
     words += ["--run-config", f"rounds=2 out='{out}'"]
     done = subprocess.run(
-        [str(BIN / words[0]), *words[1:]], cwd=ROOT, env=superlink, capture_output=True, text=True, timeout=300
+        [str(BIN / words[0]), *words[1:]], cwd=ROOT, env=superlink, capture_output=True, text=True, timeout=600
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
