@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 
-.PHONY: demo test test-other lint format bench docs clean data setup
+.PHONY: demo flower test test-other lint format bench docs clean data setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -13,6 +13,10 @@ help: ## Show the targets
 
 demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (one to two minutes)
 	$(BIN)/airfl demo --out runs/demo --force
+
+flower: setup data ## The app of examples/flower under Flower: 50 nodes, ten rounds over the air (one to two minutes)
+	FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 RAY_ADDRESS=local PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  $(BIN)/flwr run examples/flower --stream --federation-config "num-supernodes=50 client-resources-num-cpus=1"
 
 test: setup data ## Run all checks: lint, types, layers, tests
 	$(BIN)/ruff check .
