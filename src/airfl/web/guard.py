@@ -132,6 +132,8 @@ class Guard:
 
     def _unless_known(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
         """Let in who has the cookie; give one to who has the token; ask everybody else."""
+        if scope["path"].startswith("/static/"):  # the package's own files, which the asking page needs
+            return None
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if len(given) == 1 and self._door.is_token(given[0].strip()):
