@@ -6,4 +6,15 @@ export. May import everything above it; starlette and uvicorn are the extra ``ai
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from importlib.util import find_spec
+
+from airfl.errors import InputError
+
+
+def require_extra() -> None:
+    """Refuse to serve without what serves."""
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f'`airfl serve` needs {" and ".join(missing)}; install what is missing with: pip install "airfl[web]"'
+        )

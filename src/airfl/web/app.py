@@ -7,8 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +27,10 @@ from airfl.web.drawing import Drawer, NotDrawn
 from airfl.web.guard import Door, Guard
 from airfl.web.library import Busy, Library
 from airfl.web.limits import ANSWER_SECONDS, AT_WORK, DRAW_SECONDS, MOST_OVERLAID, VALUE_CHARACTERS
-from airfl.web.pages import page
+from airfl.web.pages import KINDS, page, static_files
 from airfl.web.places import file_below
 from airfl.web.planner import answer_to
 from airfl.web.rows import COLUMNS, axes_of, chosen, ordered, paged
-
-KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 @dataclass
@@ -216,13 +212,6 @@ async def _static(request: Request) -> Response:
     return Response(found, media_type=kind, headers=headers)
 
 
-@cache
-def static_files() -> dict[str, bytes]:
-    """Our own scripts and styles by name; nothing else is served from there."""
-    folder = resources.files("airfl.web") / "static"
-    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.rpartition(".")[2] in KINDS}
-
-
 def _library(site: Site) -> Library:
     if site.library is None:
         raise HTTPException(404, "No folder of runs is shown; start with: airfl serve --runs FOLDER")
@@ -249,5 +238,3 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _broken(request: Request, error: Exception) -> Response:
     """A defect of ours: the server stays up, and says no more than that."""
     return PlainTextResponse("Something went wrong here; the server's own output says what.\n", 500)
-
-

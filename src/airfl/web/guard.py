@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -63,8 +63,12 @@ class Door:
         """What the cookie holds: not the token itself, and another one after every start."""
         return hmac.new(self._salt, (self.token or "").encode(), hashlib.sha256).hexdigest()
 
-    def knows(self, host: str) -> bool:
-        """Whether a ``Host`` is one of ours."""
+    def knows(self, host: str, server: Sequence[object] | None = None) -> bool:
+        """Whether a ``Host`` is one of ours.
+
+        Args:
+            server: the address that the connection came to: nobody's DNS can make a browser write that.
+        """
         try:
             found = urlsplit(f"//{host}")
             name, port = found.hostname, found.port
@@ -72,7 +76,8 @@ class Door:
             return False
         if not name or found.path or found.query or found.fragment or "@" in host:
             return False
-        return name in self.hosts and (port is None or self.port in (None, port))
+        own = (*self.hosts, *(() if server is None else server[:1]))
+        return name in own and (port is None or self.port in (None, port))
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token; takes as long whatever it is."""
@@ -95,6 +100,7 @@ class Guard:
         self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request: refused, or handed on; in both cases with our headers."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -108,13 +114,16 @@ class Guard:
         headers = _single(scope)
         if scope["method"] not in ("GET", "HEAD"):
             return _no(405, "This server only shows; use GET or HEAD.", {"allow": "GET, HEAD"})
-        if len(scope.get("raw_path") or scope["path"].encode()) > PATH_BYTES or len(scope["query_string"]) > QUERY_BYTES:
+        if (
+            len(scope.get("raw_path") or scope["path"].encode()) > PATH_BYTES
+            or len(scope["query_string"]) > QUERY_BYTES
+        ):
             return _no(414, f"The address is too long; a query may have {QUERY_BYTES:,} bytes.")
         if headers is None:
             return _no(400, "A header that may be there once is there twice.")
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             return _no(413, "Requests to look have no body.")
-        if not self._door.knows(headers.get("host", "")):
+        if not self._door.knows(headers.get("host", ""), scope.get("server")):
             return _no(403, "This server does not answer to that name; `airfl serve --allow-host NAME` adds one.")
         if self._is_foreign(scope, headers):
             return _no(403, "Another site's page asked for this; open it yourself.")
@@ -123,7 +132,9 @@ class Guard:
     def _is_foreign(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         """A page of another site may link here, and may not fetch, embed or run anything."""
         origin = headers.get("origin")
-        if origin is not None and (origin == "null" or not self._door.knows(urlsplit(origin).netloc)):
+        if origin is not None and (
+            origin == "null" or not self._door.knows(urlsplit(origin).netloc, scope.get("server"))
+        ):
             return True
         if headers.get("sec-fetch-site", "none") not in FOREIGN:
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -25,17 +26,21 @@ class Impatient(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
+        """Wait on while a request is not complete."""
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+        state = self.conn.their_state
+        if state is h11.SEND_BODY or (state is h11.IDLE and self.conn.trailing_data[0]):
             self._wait()
-        elif self.conn.their_state is not h11.IDLE:
+        elif state is not h11.IDLE:  # all of it is here; how long the answer may take is the application's business
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is there to wait for."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -121,4 +126,5 @@ def run_server(app: ASGIApp, listening: socket.socket) -> None:
         timeout_graceful_shutdown=2,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # the usual way to stop it
+        uvicorn.Server(config).run(sockets=[listening])
