@@ -46,8 +46,11 @@ class Control:
         return {"tolerated": "tolerate"}.get(self.field) or word_of(self.field)
 
     def value(self, text: str) -> Any:
-        """What a text says, as the command line takes it."""
+        """What a text says, as the command line takes it; of names only those of the list."""
         if self.kind == "choice":
+            if text not in self.choices:  # above all no import path: a link must not choose what is executed
+                known = ", ".join(self.choices)
+                raise InputError(f"`{self.name}` must be one of {known}; got `{text[:40]}`{nearest(text, self.choices)}")
             return text
         try:
             return int(text) if self.kind == "int" else float(text)

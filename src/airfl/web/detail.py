@@ -165,6 +165,7 @@ def _shared(config: Config, scheme: str, epsilons: Mapping[str, Mapping[str, flo
     return {
         "title": scheme_shown(scheme).title,
         "about": scheme_shown(scheme).sentence,
+        "keeps_budget": scheme_shown(scheme).keeps_budget,
         "promise": f"δ = {number(config.privacy.delta)}, {NEIGHBOUR_WORDS[config.neighbours]}",
         "config": {key: _setting(value) for key, value in keys.items() if value is not None},
         "toml": config.to_toml(),

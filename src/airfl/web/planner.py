@@ -112,7 +112,7 @@ def _solved(answer: Answer) -> dict[str, Any] | None:
 def _values(answer: Answer) -> dict[str, str | None]:
     """What every control stands for now, in the command's own units: given, of the scenario, solved or a default."""
     q = answer.quantities
-    found = {name: getattr(q, c.field, None) for name, c in controls().items() if hasattr(q, c.field)}
+    found = {name: vars(q).get(control.field) for name, control in controls().items()}
     found["active"] = q.active if q.devices is not None else None
     found["neighbours"] = q.relation
     found["tolerate"], found["drops"] = answer.tolerated, answer.drops

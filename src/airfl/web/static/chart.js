@@ -4,7 +4,8 @@
 (() => {
   const airfl = (window.airfl = window.airfl || {});
   const SPACE = "http://www.w3.org/2000/svg";
-  const WIDTH = 560;
+  const [NARROWEST, WIDEST] = [280, 760];
+  const drawn = new Map();
   const EDGE = { left: 62, right: 14, top: 10, bottom: 44 };
 
   const draw = (tag, attributes, ...children) => {
@@ -69,6 +70,7 @@
 
   // options: label, x: {label, log, text}, y: {…}, lines: [{label, x, y, low, high, kind, end}], point: {x, y, label}
   airfl.chart = (place, options) => {
+    const WIDTH = Math.round(Math.min(WIDEST, Math.max(NARROWEST, place.clientWidth || 560)));
     const height = options.height || 330;
     const xs = options.lines.flatMap((line) => line.x).concat(options.point ? [options.point.x] : []);
     const ys = options.lines.flatMap((line) => line.y.concat(line.low || [], line.high || []));
@@ -91,7 +93,12 @@
     svg.append(draw("text", { class: "name", x: (EDGE.left + right) / 2, y: height - 8, "text-anchor": "middle" }, options.x.label));
     const middle = (EDGE.top + height - EDGE.bottom) / 2;
     svg.append(draw("text", { class: "name", x: 14, y: middle, "text-anchor": "middle", transform: `rotate(-90 14 ${middle})` }, options.y.label));
-    options.lines.forEach((line, number) => drawLine(svg, line, line.number ?? number, x, y, height));
+    const ends = options.lines.map((line, number) => drawLine(svg, line, line.number ?? number, x, y, height)).filter(Boolean);
+    let above = -Infinity; // names at the ends of lines keep off each other
+    for (const end of ends.sort((a, b) => a.y - b.y)) {
+      above = Math.max(end.y, above + 13);
+      svg.append(draw("text", { class: `end ${end.kind}`, x: round(end.x), y: round(above) }, end.text));
+    }
     if (options.point && x.known(options.point.x) && y.known(options.point.y)) {
       const [cx, cy] = [round(x.at(options.point.x)), round(y.at(options.point.y))];
       svg.append(draw("path", { class: "star", d: star(cx, cy), "data-x": options.point.x, "data-y": options.point.y }));
@@ -100,7 +107,8 @@
       svg.append(draw("text", { class: "here", ...beside }, options.point.label));
     }
     place.replaceChildren(svg);
-    if (options.read !== false) reader(place, svg, options, x, y, say, height);
+    if (options.read !== false) reader(place, svg, options, x, y, say, height, WIDTH);
+    drawn.set(place, { options, width: place.clientWidth });
     return svg;
   };
 
@@ -124,10 +132,8 @@
       const [cx, cy] = points.find((point) => point[0] !== null);
       svg.append(draw("circle", { class: `dot ${kind}`, cx: round(cx), cy: round(cy), r: 4 }));
     }
-    if (line.end) {
-      const last = points.filter((point) => point[0] !== null).pop();
-      if (last) svg.append(draw("text", { class: `end ${kind}`, x: round(last[0]) + 5, y: round(last[1]) + 4 }, line.end));
-    }
+    const last = points.filter((point) => point[0] !== null).pop();
+    return line.end && last ? { x: last[0] + 5, y: last[1] + 4, kind, text: line.end } : null;
   };
 
   const star = (cx, cy) => {
@@ -140,8 +146,16 @@
     return `${text}Z`;
   };
 
+  // Letters keep their size: another width is another drawing.
+  window.addEventListener("resize", () => {
+    for (const [place, { options, width }] of drawn) {
+      if (!place.isConnected) drawn.delete(place);
+      else if (place.clientWidth && place.clientWidth !== width) airfl.chart(place, options);
+    }
+  });
+
   // A ruler that reads values off: pointer or arrow keys.
-  const reader = (place, svg, options, x, y, say, height) => {
+  const reader = (place, svg, options, x, y, say, height, width) => {
     const places = [...new Set(options.lines.flatMap((line) => line.x))].filter(x.known).sort((a, b) => a - b);
     if (!places.length) return;
     const ruler = draw("line", { class: "ruler", y1: EDGE.top, y2: height - EDGE.bottom, x1: -9, x2: -9 });
@@ -164,7 +178,7 @@
     };
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
-      const where = ((event.clientX - box.left) / box.width) * WIDTH;
+      const where = ((event.clientX - box.left) / box.width) * width;
       let best = 0;
       places.forEach((value, k) => {
         if (Math.abs(x.at(value) - where) < Math.abs(x.at(places[best]) - where)) best = k;

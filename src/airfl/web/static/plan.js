@@ -43,7 +43,8 @@
     text(command) {
       const value = Number(command) / this.scale;
       if (!isFinite(value)) return String(command);
-      const short = Number(value.toPrecision(7));
+      if (this.kind === "int") return String(value);
+      const short = Number(value.toPrecision(6));
       return Math.abs(short) >= 1e7 || (short !== 0 && Math.abs(short) < 1e-3) ? short.toExponential().replace("e+", "e") : String(short);
     }
 

@@ -58,7 +58,7 @@
 
   const legend = (good) => {
     const items = good.map((one, number) => {
-      const facts = `${percent(one.row.accuracy, one.row.accuracy_std, one.row.trials)} accuracy, ε ${one.row.trials ? epsilon(one.row.epsilon) : "–"} booked by ${one.booked_by}, ${one.row.status}`;
+      const facts = `${percent(one.row.accuracy, one.row.accuracy_std, one.row.trials)} accuracy, ε ${one.row.trials ? epsilon(one.row.epsilon) : "–"}${one.keeps_budget ? ` booked by ${one.booked_by}` : ", no budget"}, ${one.row.status}`;
       const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       swatch.setAttribute("class", "swatch");
       swatch.setAttribute("viewBox", "0 0 40 10");
@@ -85,9 +85,8 @@
       const figure = make("figure", {}, make("figcaption", {}, title));
       const inside = make("div");
       figure.append(inside);
-      if (lines.length) airfl.chart(inside, { label: title, lines, x, y, height: 300 });
       if (missing) figure.append(make("p", { class: "fine" }, lines.length ? `${missing} of ${good.length} have no finite values here.` : "No finite values to draw."));
-      figures.push(figure);
+      figures.push([figure, () => lines.length && airfl.chart(inside, { label: title, lines, x, y, height: 300 })]);
     };
     const common = (one, number) => ({ label: nameOf(one, good.length > 1), short: good.length > 1 ? `${number + 1}` : one.title, number });
     const rounds = { label: "round", text: (value) => String(value) };
@@ -103,7 +102,8 @@
         add("Test accuracy against ε as booked", both, { label: "ε so far", short: "ε", text: epsilon, log: far }, { label: NAMES.accuracy.label, text: NAMES.accuracy.text, zero: true });
       }
     }
-    fill(place, ...figures);
+    fill(place, ...figures.map(([figure]) => figure));
+    for (const [, begin] of figures) begin(); // in its place it has a width
   };
 
   // Rounds that have both, by ε.
@@ -142,7 +142,7 @@
         const exact = seen.accountants.find((entry) => entry.name === "gaussian") || seen.accountants[0];
         const rows = seen.accountants.map((entry) => [`${entry.name} (${entry.label})`, entry.text, entry.meaning, entry.proven ? "proven" : "not proven", entry.assumptions]);
         const table = airfl.table(["Accountant", "ε", "which is", "proof", "It rests on"], rows);
-        const head = make("summary", {}, make("b", {}, `${seen.observer}: ε ≤ ${exact ? exact.text : "?"}`), ` ${seen.who}: ${exact ? exact.meaning : ""}`);
+        const head = make("summary", {}, make("b", {}, `${seen.observer}: ε ${exact.epsilon === null ? "= ∞" : `≤ ${exact.text}`}`), ` ${seen.who}: ${exact.meaning}`);
         box.append(make("details", { "data-key": `${one.row.id}-${seen.observer}` }, head, table));
       }
       return box;
