@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shlex
+import subprocess
 import tomllib
+from dataclasses import fields
 from urllib.parse import urlencode
 
 import numpy as np
@@ -16,8 +19,10 @@ pytest.importorskip("starlette")
 
 from airfl import linkplan
 from airfl.errors import InputError
+from airfl.linkplan.law import Drawn
 from airfl.linkplan.phases import phases_of
 from airfl.linkplan.quantities import RANGES, Quantities
+from airfl.web import drawing
 from airfl.web.app import Site, make_app
 from airfl.web.controls import GROUPS, controls, read_query, rivals
 from airfl.web.drawing import Drawer, NotDrawn
@@ -218,10 +223,16 @@ def test_drawing_that_takes_too_long_is_ended(monkeypatch):
         answer_to(read_query(DRAWN), Drawer(seconds=0.05))
 
 
-def test_drawing_that_fails_is_a_sentence():
-    drawer = Drawer()
+def test_the_process_that_draws_answers_in_sentences(monkeypatch, capsys):
     q = linkplan.pose(None, read_query(DRAWN[:-1]).given)[0]
     with pytest.raises(NotDrawn):
-        drawer.known(q, None)
-    with pytest.raises(InputError, match=r"minutes|memory|drops|channels"):
-        drawer.draw(q.with_values({"devices": 900_000, "antennas": 200}), None)
+        Drawer().known(q, None)
+    for changed, why in (({}, None), ({"devices": 900_000, "antennas": 200}, "n·m")):
+        question = json.dumps({"quantities": vars(q.with_values(changed)), "drops": 1})
+        monkeypatch.setattr("sys.stdin", io.StringIO(question))
+        drawing.main()
+        answer = json.loads(capsys.readouterr().out)
+        assert answer.keys() == {"problem"} if why else set(answer) == {item.name for item in fields(Drawn)}
+    monkeypatch.setattr(drawing.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 1, "", "no memory"))
+    with pytest.raises(InputError, match="says why"):
+        Drawer().draw(q, None)

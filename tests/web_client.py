@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 PORT = 8765
@@ -63,7 +64,12 @@ class Client:
     async def _call(self, scope: dict[str, Any]) -> Answer:
         sent: list[Any] = []
 
+        heard: list[str] = []
+
         async def receive() -> dict[str, Any]:
+            if heard:
+                await anyio.sleep_forever()  # nobody hangs up
+            heard.append("request")
             return {"type": "http.request", "body": b"", "more_body": False}
 
         async def send(message: Any) -> None:
