@@ -150,7 +150,15 @@ def test_websockets_are_closed(client):
 
 
 def test_a_token_is_asked_for(closed):
-    for address in ("/plan", "/runs", "/api/plan?scenario=satellite-iot", "/api/rows", "/files/x?in=y", "/nowhere", "/"):
+    for address in (
+        "/plan",
+        "/runs",
+        "/api/plan?scenario=satellite-iot",
+        "/api/rows",
+        "/files/x?in=y",
+        "/nowhere",
+        "/",
+    ):
         assert closed.ask(address).status == 401, address
         assert closed.ask(address, HTML).status == 401, address
     page = closed.ask("/plan", HTML).text
@@ -193,7 +201,7 @@ def test_a_cookie_is_worth_nothing_after_a_start():
 def test_entering_leads_nowhere_else(closed):
     for path in ("//elsewhere.example/", "/\\elsewhere.example", "///elsewhere.example"):
         page = closed.ask(f"{path}?token={TOKEN}", HTML).text
-        assert 'url=/elsewhere.example' in page, path
+        assert "url=/elsewhere.example" in page, path
 
 
 def test_tokens_are_compared_in_constant_time(closed, monkeypatch):

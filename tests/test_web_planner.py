@@ -1,4 +1,4 @@
-"""The planner page's numbers are those of `airfl plan --json`, to the last digit; what is asked wrongly is a sentence."""
+"""The planner page's numbers are those of `airfl plan --json`, to the last digit; a wrong question is a sentence."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ def test_rows_are_the_summaries(client, root):
     for row in study:
         same = [
             other for other in found.values()
-            if other["scheme"] == row["scheme"] and float(other["settings"]["channel.power_w"]) == row["channel.power_w"]
-            and other["settings"]["scheme.combiner"] == row["scheme.combiner"]
+            if other["scheme"] == row["scheme"] and other["settings"]["scheme.combiner"] == row["scheme.combiner"]
+            and float(other["settings"]["channel.power_w"]) == row["channel.power_w"]
         ]  # fmt: skip
         assert len(same) == 1
         assert same[0]["accuracy"] == pytest.approx(row["accuracy_mean"], rel=1e-12)
@@ -288,7 +288,9 @@ def test_the_sound_part_of_a_damaged_study_is_shown(client, root):
 def test_a_folder_that_is_being_written(client, root):
     """Held by somebody it is being written; left like that it is damaged; finished it is there."""
     whole = (root / "a-run" / "manifest.json").read_text()
-    (root / "a-run" / "manifest.json").write_text(Manifest({}, ("rounds.parquet", "summary.json", "config.toml")).text())
+    (root / "a-run" / "manifest.json").write_text(
+        Manifest({}, ("rounds.parquet", "summary.json", "config.toml")).text()
+    )
     assert items(client)["a-run"]["state"] == "damaged"
     lock = FileLock(root / "a-run" / LOCK)
     with lock:
@@ -412,8 +414,9 @@ def test_folders_behind_links_are_not_followed(client, root, made):
     "address",
     ["/files/../../outside.txt?in=a-run", "/files/..%2f..%2foutside.txt?in=a-run", "/files/config.toml?in=../outside",
      "/files/outside.txt?in=..", "/files/outside.txt?in=a-run/../..", "/files/%2fetc%2fpasswd?in=a-run",
-     "/files/config.toml?in=/etc", "/files/.airfl.lock?in=a-run", "/files/config.toml", "/files/config.toml%00?in=a-run",
-     "/files/config.toml?in=a-run%00", "/files/plan.json?in=a-run", "/static/..%2fapp.py", "/static/%2e%2e/app.py",
+     "/files/config.toml?in=/etc", "/files/.airfl.lock?in=a-run", "/files/config.toml",
+     "/files/config.toml%00?in=a-run", "/files/config.toml?in=a-run%00", "/files/plan.json?in=a-run",
+     "/static/..%2fapp.py", "/static/%2e%2e/app.py",
      "/api/../files/config.toml", "/files/parts%2fbatch-00000.parquet?in=a-study"],
 )  # fmt: skip
 def test_traversal_finds_nothing(client, address):

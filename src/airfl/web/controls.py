@@ -50,7 +50,7 @@ class Control:
         if self.kind == "choice":
             if text not in self.choices:  # above all no import path: a link must not choose what is executed
                 known = ", ".join(self.choices)
-                raise InputError(f"`{self.name}` must be one of {known}; got `{text[:40]}`{nearest(text, self.choices)}")
+                raise InputError(f"--{self.name} must be one of {known}; got `{text[:40]}`")
             return text
         try:
             return int(text) if self.kind == "int" else float(text)

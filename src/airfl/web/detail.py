@@ -121,9 +121,9 @@ def _of_study(item: Item, row: Row) -> dict[str, Any]:
         _add(curves, folder.part(batch), point, scheme, {cell["trial"] for cell in cells})
         ledgers = read_ledgers(folder, batch, receipt)
         known = known and ledgers is not None
-        for cell in cells if ledgers is not None else ():
-            ledger = ledgers[point, scheme, cell["trial"]]
-            books[id(ledger)] = ledger
+        if ledgers is not None:
+            own = [ledgers[point, scheme, cell["trial"]] for cell in cells]
+            books |= {id(ledger): ledger for ledger in own}
     config = plan.config(point)
     return {
         **_shared(config, scheme, by_observer(config, list(books.values())) if known and books else None),
@@ -214,7 +214,7 @@ def _curve(rounds: Rounds) -> dict[str, list[Any]]:
     every = max(1, math.ceil(len(places) / CURVE_POINTS))
     places = places[::-1][::every][::-1]
     rows = [np.array(tested[at], dtype=np.float64) for at in places]
-    ways = {"mean": np.mean, "low": np.min, "high": np.max}
+    ways = {"mean": np.ndarray.mean, "low": np.ndarray.min, "high": np.ndarray.max}
     return {"round": places, **{key: [finite_or_none(float(way(row))) for row in rows] for key, way in ways.items()}}
 
 

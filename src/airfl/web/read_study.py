@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from airfl.errors import InputError
 from airfl.runs.store import DAMAGE
 from airfl.schemes import scheme_shown
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.planfile import find_plan
 from airfl.sweeps.sweep import Standing, read_pulse
-from airfl.web.items import Item, Row, row_of
+from airfl.web.items import Item, Row, State, row_of
 from airfl.web.places import Signature
 
 #: Of a batch: its receipt, and (accuracy, booked ε, rounds) of the trials that are done, by point and scheme.
@@ -43,7 +42,7 @@ class StudyReader:
         """The item; what is damaged is named, and what is sound is shown all the same."""
         try:
             plan = self._found(now)
-        except (InputError, *DAMAGE) as error:
+        except DAMAGE as error:  # what is refused in a sentence is a ValueError, too
             return Item("study", self.folder, self.path, self.path.name, "damaged", str(error))
         files = {name: rest for name, *rest in now}
         folder, standing, problems = Folder(self.path), Standing(plan), list[str]()

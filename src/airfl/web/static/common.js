@@ -41,7 +41,7 @@ airfl.epsilon = (value) => {
   const digits = shown < 999.5 ? 3 : shown < 99999.5 ? Math.max(2, Math.floor(Math.log10(shown)) + 1) : 2;
   const unit = 10 ** (Math.floor(Math.log10(shown)) + 1 - digits);
   const up = Number((Math.ceil(Number((shown / unit).toPrecision(12))) * unit).toPrecision(digits));
-  return up < 100000 ? up.toLocaleString("en-US", { maximumSignificantDigits: Math.max(3, digits) }) : airfl.plain(up);
+  return up < 100000 ? up.toLocaleString("en-US", { maximumSignificantDigits: Math.max(3, digits) }) : up.toExponential(1).replace("e+", "e");
 };
 
 // 1e-5 and not 1e-05, 2.1e9 and not 2100000000

@@ -132,13 +132,15 @@
     }
     asking = { live, stop: new AbortController() };
     const begun = setTimeout(() => show(byId("waiting"), !live), 400);
+    const asked = String(query());
     try {
-      const found = await airfl.get(`api/plan?${query()}${live ? "&live=1" : ""}`, asking.stop.signal);
+      const found = await airfl.get(`api/plan?${asked}${live ? "&live=1" : ""}`, asking.stop.signal);
       if (found && found.not_drawn) show(byId("waiting"), true);
       else {
         say("");
         show(byId("waiting"), false);
         if (found) render(found);
+        byId("shown").dataset.of = asked;
       }
       byId("shown").classList.toggle("old", Boolean(found && found.not_drawn));
     } catch (error) {

@@ -120,7 +120,7 @@
       const differ = keys.filter((key) => new Set(good.map((one) => one.config[key])).size > 1);
       const names = good.map((one, number) => `${number + 1}. ${nameOf(one, true)}`);
       if (differ.length) parts.push(airfl.table(["What differs", ...names], differ.map((key) => [key, ...good.map((one) => one.config[key] ?? "–")])));
-      else parts.push(make("p", {}, "The configurations are the same; only the schemes differ."));
+      else parts.push(make("p", {}, "The configurations are the same."));
     }
     good.forEach((one, number) => {
       const field = make("textarea", { id: `toml-${number}`, readonly: true, rows: 14, "aria-label": `configuration of ${nameOf(one, true)}` });
