@@ -193,7 +193,7 @@ def test_type_choose_and_let_go(page, address):
     page.wait_for_url("**neighbours=zero-out*")
     settled(page)
     assert check_shown(page).quantities.relation == "zero-out"
-    page.get_by_label("Bandwidth: as it was").click()
+    page.get_by_label("Bandwidth: as it was", exact=True).click()
     page.wait_for_url(lambda url: "bandwidth" not in url)
     settled(page)
     assert check_shown(page).quantities.bandwidth_hz == 20e6

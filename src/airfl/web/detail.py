@@ -214,8 +214,12 @@ def _curve(rounds: Rounds) -> dict[str, list[Any]]:
     every = max(1, math.ceil(len(places) / CURVE_POINTS))
     places = places[::-1][::every][::-1]
     rows = [np.array(tested[at], dtype=np.float64) for at in places]
-    ways = {"mean": np.ndarray.mean, "low": np.ndarray.min, "high": np.ndarray.max}
-    return {"round": places, **{key: [finite_or_none(float(way(row))) for row in rows] for key, way in ways.items()}}
+    return {
+        "round": places,
+        "mean": [finite_or_none(float(row.mean())) for row in rows],
+        "low": [finite_or_none(float(row.min())) for row in rows],
+        "high": [finite_or_none(float(row.max())) for row in rows],
+    }
 
 
 def _plain(value: Any) -> dict[str, str]:

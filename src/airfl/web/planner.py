@@ -21,7 +21,7 @@ from airfl.web.drawing import Drawer
 from airfl.wording import OBSERVER_WORDS, epsilon_meaning, epsilon_text
 
 #: Points of a line of the diagram.
-POINTS = 64
+POINTS = 40
 #: What moves no line: they are stated at an SNR, for a level of their own.
 _UNMOVED: dict[str, Any] = {
     **dict.fromkeys(("power_w", "power_dbm", "interference_dbm", "clip_factor", "update_norm", "symbol_rate_hz")),

@@ -97,7 +97,8 @@ class StudyReader:
         if not message and over < said["cells"]:
             message = f"{over:,} of {said['cells']:,} cells are over"
             message += "" if at_work else f"; airfl sweep STUDY --out {self.folder} --resume goes on"
-        state = "damaged" if problems else "running" if at_work else "done" if over >= said["cells"] else "unfinished"
+        over_all = over >= said["cells"]
+        state: State = "damaged" if problems else "running" if at_work else "done" if over_all else "unfinished"
         return Item(
             "study", self.folder, self.path, plan.study.name, state, message,
             said["cells"], said["done"], said["failed"], said["running"],

@@ -35,6 +35,7 @@
       }
     } catch (error) {
       if (mine === turn) say(error.message);
+      return true;
     }
     return Boolean(latest && latest.live);
   };
