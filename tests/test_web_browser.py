@@ -125,7 +125,10 @@ def page(browser):
 
 def settled(page):
     """Wait until the planner shows the answer to what its query asks."""
-    page.wait_for_function("() => document.querySelector('#shown').dataset.of === location.search.slice(1)")
+    page.wait_for_function(
+        "() => { const { want, of } = document.querySelector('#shown').dataset;"
+        " return of === want && location.search.slice(1) === want; }"
+    )
 
 
 def answer_of(page):

@@ -101,6 +101,7 @@
 
   let writing = 0;
   const writeState = () => {
+    byId("shown").dataset.want = String(query());
     clearTimeout(writing);
     writing = setTimeout(() => history.replaceState(null, "", `?${query()}`), 150); // browsers count these
     byId("link").value = `${location.origin}${location.pathname}?${query()}`;
