@@ -139,7 +139,7 @@ def test_the_noise_has_the_covariance_of_rotated_blocks(wide):
 
 
 def sent_by(schedule, setting, sent):
-    sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None)
+    sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None, schedule.public(setting))
     return sending.encode(block_of(sent)).updates.reshape(sent.shape), sending.watch.kept
 
 

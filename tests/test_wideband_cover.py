@@ -400,7 +400,7 @@ def test_update_and_cover_keep_to_the_power_whatever_the_update_is(shielded, cut
             sent = sent * (where == worst.unsqueeze(-1))
         if kind == "one coordinate":
             sent = (torch.cumsum(where == worst.unsqueeze(-1), dim=-1) == 1) * (where == worst.unsqueeze(-1)) * 1.0
-        sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None)
+        sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None, schedule.public(setting))
         encoded = sending.encode(blocks_of(sent * 50.0)).updates.reshape(2, 12, DIM)
         assert (torch.linalg.vector_norm(encoded.double(), dim=2) <= 1.0 + 1e-6).all()
         for trial in range(2):

@@ -17,11 +17,12 @@ from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
+from airfl.rounds.own import arrange_own
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
-from airfl.schemes import Outlook, Scheme
+from airfl.schemes import DesigningPolicy, Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 from airfl.transceiver.wideband import design_blocks
@@ -38,7 +39,7 @@ def arrange_rounds(
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
     """
     link = radio.link
-    clip_norm = config.learning.clip_norm_for(dim)
+    clip_norm = scheme.encoder.unit(config.learning.clip_norm_for(dim), dim)
     rounds = range(config.system.rounds)
     promise = make_promise(
         config,
@@ -54,6 +55,8 @@ def arrange_rounds(
     check_bands(config.channel, grid)
     check_rotation(config.channel, grid)
     link.law.check_grid(grid)
+    if isinstance(scheme.policy, DesigningPolicy):
+        return arrange_own(config, scheme, scheme.policy, radio, promise, clip_norm, dim, grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
