@@ -26,7 +26,7 @@ from airfl.web.detail import RUN_FILES, STUDY_FILES, Details
 from airfl.web.drawing import Drawer, NotDrawn
 from airfl.web.guard import Door, Guard
 from airfl.web.library import Busy, Library
-from airfl.web.limits import ANSWER_SECONDS, AT_WORK, DRAW_SECONDS, MOST_OVERLAID, VALUE_CHARACTERS
+from airfl.web.limits import ANSWER_SECONDS, AT_WORK, DRAW_SECONDS, DRAWING, MOST_OVERLAID, VALUE_CHARACTERS
 from airfl.web.pages import KINDS, page, static_files
 from airfl.web.places import file_below
 from airfl.web.planner import answer_to
@@ -49,15 +49,18 @@ class Site:
 
     def __post_init__(self) -> None:
         self.details = None if self.library is None else Details(self.library.root)
-        self._workers: anyio.CapacityLimiter | None = None
+        self._limiters: dict[int, anyio.CapacityLimiter] = {}
 
-    async def work(self, call: Callable[[], Any], seconds: float | None = None) -> Any:
-        """Do it in a thread, and stop waiting when it takes too long."""
-        if self._workers is None:
-            self._workers = anyio.CapacityLimiter(AT_WORK)
+    async def work(self, call: Callable[[], Any], seconds: float | None = None, at_once: int = AT_WORK) -> Any:
+        """Do it in a thread, and stop waiting when it takes too long.
+
+        Args:
+            at_once: how many may do such work: what is slow has places of its own, so that it stops nothing else.
+        """
+        limiter = self._limiters.setdefault(at_once, anyio.CapacityLimiter(at_once))
         try:
             with anyio.fail_after(seconds or self.seconds):
-                return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._workers)
+                return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
         except (TimeoutError, Busy):
             raise HTTPException(503, "This takes longer than a page waits; try again.", {"retry-after": "3"}) from None
         except (InputError, PrivacyError) as error:
@@ -115,11 +118,14 @@ async def _plan(site: Site, request: Request) -> Response:
 
     def answer() -> dict[str, Any]:
         try:
-            return answer_to(asked, site.drawer, live=live)
+            return answer_to(asked, site.drawer, live=True)
         except NotDrawn as error:
             return {"not_drawn": str(error)}
 
-    return _json(request, await site.work(answer, site.seconds if live else site.draw_seconds + 5.0))
+    found = await site.work(answer)
+    if "not_drawn" in found and not live:
+        found = await site.work(lambda: answer_to(asked, site.drawer), site.draw_seconds + 5.0, DRAWING)
+    return _json(request, found)
 
 
 async def _rows(site: Site, request: Request) -> Response:
