@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette.applications import Starlette
@@ -22,15 +22,18 @@ from airfl.errors import InputError
 from airfl.linkplan import WORDS, scenario_names
 from airfl.privacy import PrivacyError
 from airfl.web.controls import described, read_query, rivals
-from airfl.web.detail import RUN_FILES, STUDY_FILES, Details
 from airfl.web.drawing import Drawer, NotDrawn
 from airfl.web.guard import Door, Guard
-from airfl.web.library import Busy, Library
+from airfl.web.items import FILES, Busy
 from airfl.web.limits import ANSWER_SECONDS, AT_WORK, DRAW_SECONDS, DRAWING, MOST_OVERLAID, VALUE_CHARACTERS
 from airfl.web.pages import KINDS, page, static_files
 from airfl.web.places import file_below
 from airfl.web.planner import answer_to
 from airfl.web.rows import COLUMNS, axes_of, chosen, ordered, paged
+
+if TYPE_CHECKING:  # they load PyTorch, and the planner does without
+    from airfl.web.detail import Details
+    from airfl.web.library import Library
 
 
 @dataclass
@@ -48,7 +51,11 @@ class Site:
     draw_seconds: float = DRAW_SECONDS
 
     def __post_init__(self) -> None:
-        self.details = None if self.library is None else Details(self.library.root)
+        self.details: Details | None = None
+        if self.library is not None:
+            from airfl.web.detail import Details
+
+            self.details = Details(self.library.root)
         self._limiters: dict[int, anyio.CapacityLimiter] = {}
 
     async def work(self, call: Callable[[], Any], seconds: float | None = None, at_once: int = AT_WORK) -> Any:
@@ -73,7 +80,11 @@ def make_app(runs: str | Path | None, door: Door, site: Site | None = None) -> A
     Args:
         runs: the folder that is shown; None: the planner alone.
     """
-    site = site or Site(None if runs is None else Library(Path(runs)))
+    if site is None and runs is not None:
+        from airfl.web.library import Library
+
+        site = Site(Library(Path(runs)))
+    site = site or Site(None)
     routes = [
         Route("/", _home),
         Route("/plan", functools.partial(_plan_page, site)),
@@ -194,8 +205,7 @@ async def _file(site: Site, request: Request) -> Response:
     def find() -> Path | None:
         items = {item.folder: item for item in library.look(ANSWER_SECONDS).items}
         item = items.get(folder)
-        known = {"run": RUN_FILES, "study": STUDY_FILES}.get(item.kind, ()) if item else ()
-        if item is None or name not in known or item.state == "refused":
+        if item is None or name not in FILES.get(item.kind, ()) or item.state == "refused":
             return None
         return file_below(library.root, item.path, name)
 

@@ -18,14 +18,13 @@ from airfl.errors import InputError
 from airfl.report.sentences import headline
 from airfl.report.study_source import Cell
 from airfl.runs import load
-from airfl.runs.manifest import DATA, PAGE
 from airfl.runs.result import finite_or_none
 from airfl.runs.store import DAMAGE
 from airfl.schemes import scheme_shown
 from airfl.study import Plan
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.summary import by_observer, read_ledgers
-from airfl.web.items import Item, Row, setting_text
+from airfl.web.items import FILES, Item, Row, setting_text
 from airfl.web.library import Snapshot
 from airfl.web.limits import CURVE_POINTS
 from airfl.web.places import file_below, require_inside, signature_of
@@ -33,9 +32,6 @@ from airfl.wording import NEIGHBOUR_WORDS, OBSERVER_WORDS, at_most_text, epsilon
 
 #: What is drawn against rounds.
 CURVES = ("accuracy", "epsilon", "noise_var", "train_loss")
-#: What of a study can be had as it lies there; of a run, what every run has and its page.
-STUDY_FILES = ("summary.csv", "results.parquet", "study.toml", "base.toml", "plan.json", "provenance.json")
-RUN_FILES = (*DATA, PAGE)
 #: Rows that are remembered.
 REMEMBERED = 64
 #: Trials of one round.
@@ -80,7 +76,7 @@ class Details:
 def files_of(root: Path, item: Item) -> list[dict[str, Any]]:
     """What can be had of a folder, with its size."""
     found = []
-    for name in STUDY_FILES if item.kind == "study" else RUN_FILES:
+    for name in FILES.get(item.kind, ()):
         path = file_below(root, item.path, name)
         if path is not None:
             found.append({"name": name, "folder": item.folder, "bytes": path.stat().st_size})

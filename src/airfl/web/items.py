@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from airfl.runs.manifest import DATA, PAGE
 from airfl.study import Plan
 
 Kind = Literal["run", "study", "claims"]
@@ -14,6 +15,15 @@ Kind = Literal["run", "study", "claims"]
 #: leads outside of the folder that is shown.
 State = Literal["done", "running", "writing", "unfinished", "damaged", "refused"]
 Row = Mapping[str, Any]
+#: What can be had of a folder as it lies there, by kind; of a run what every run has, and its page.
+FILES: Mapping[str, tuple[str, ...]] = {
+    "run": (*DATA, PAGE),
+    "study": ("summary.csv", "results.parquet", "study.toml", "base.toml", "plan.json", "provenance.json"),
+}
+
+
+class Busy(Exception):
+    """The folder is being read, and that takes longer than somebody waits."""
 
 
 @dataclass(frozen=True)

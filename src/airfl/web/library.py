@@ -15,7 +15,7 @@ from typing import Any
 from airfl.errors import InputError
 from airfl.runs.lock import LOCK, is_locked
 from airfl.runs.store import DAMAGE
-from airfl.web.items import Item, Row
+from airfl.web.items import Busy, Item, Row
 from airfl.web.limits import DEEPEST, LOOK_SECONDS, MOST_FOLDERS, MOST_ROWS, YOUNG_LOCK_SECONDS
 from airfl.web.places import SKIPPED, Signature, require_inside, signature_of
 from airfl.web.read_run import looks_like_run, read_run
@@ -24,10 +24,6 @@ from airfl.web.read_study import StudyReader
 CLAIMS = "claims.json"
 #: Bytes of a file of claims.
 MOST_CLAIMS = 4_000_000
-
-
-class Busy(Exception):
-    """The folder is being read, and that takes longer than somebody waits."""
 
 
 @dataclass(frozen=True)

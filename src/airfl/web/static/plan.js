@@ -141,6 +141,7 @@
         say("");
         show(byId("waiting"), false);
         if (found) render(found);
+        else keepControls(); // the same answer again
         byId("shown").dataset.of = asked;
       }
       byId("shown").classList.toggle("old", Boolean(found && found.not_drawn));
