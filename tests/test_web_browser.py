@@ -282,7 +282,7 @@ def test_filter_and_sort(page, address):
     page.get_by_role("button", name="Accuracy").click()
     page.wait_for_url("**sort=-accuracy*")
     page.wait_for_selector("th[aria-sort=descending]")
-    shown = [float(text.split()[0]) for text in page.locator("#rows tbody tr td:nth-child(8)").all_inner_texts()]
+    shown = [float(text.split()[0]) for text in page.locator("#rows tbody td.accuracy").all_inner_texts()]
     assert shown == sorted(shown, reverse=True)
     assert len(shown) == 4
 

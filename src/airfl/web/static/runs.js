@@ -4,8 +4,8 @@
 (() => {
   const { make, fill, byId, show, say, percent, epsilon } = airfl;
   const HEAD = [
-    ["", ""], ["folder", "Folder"], ["scheme", "Scheme"], ["", "Settings"], ["status", "Status"], ["trials", "Trials", 1],
-    ["rounds", "Rounds", 1], ["accuracy", "Accuracy", 1], ["epsilon", "ε booked", 1], ["", "Against"],
+    ["", ""], ["folder", "Folder"], ["scheme", "Scheme"], ["accuracy", "Accuracy", 1], ["epsilon", "ε booked", 1], ["", "Against"],
+    ["", "Settings"], ["status", "Status"], ["trials", "Trials", 1], ["rounds", "Rounds", 1],
   ];
   const STATES = { done: "done", running: "running", writing: "being written", unfinished: "not finished", damaged: "damaged", refused: "refused" };
   const MOST_FOLDERS = 12;
@@ -126,13 +126,13 @@
       make("td", {}, box),
       make("td", {}, row.folder),
       make("th", { scope: "row" }, make("a", { href: view }, row.scheme)),
+      make("td", { class: "num accuracy" }, percent(row.accuracy, row.accuracy_std, row.trials)),
+      make("td", { class: "num" }, shown),
+      make("td", {}, row.against),
       make("td", { class: "settings" }, settings),
       make("td", {}, row.status),
       make("td", { class: "num" }, row.failed ? `${row.trials} (${row.failed} failed)` : String(row.trials)),
       make("td", { class: "num" }, row.rounds === null ? "–" : String(row.rounds)),
-      make("td", { class: "num" }, percent(row.accuracy, row.accuracy_std, row.trials)),
-      make("td", { class: "num" }, shown),
-      make("td", {}, row.against),
     );
   };
 
