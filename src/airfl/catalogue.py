@@ -23,10 +23,15 @@ class Needs:
     Attributes:
         air: a radio link.
         budget: a privacy budget.
+        keeps: whether it keeps a privacy budget where one is given, and goes without where none is.
+        exact: channels that are known exactly, symbols that carry one coordinate, and nothing that goes wrong on air:
+            its devices do not simply invert the channel.
     """
 
     air: bool = True
     budget: bool = False
+    keeps: bool = False
+    exact: bool = False
 
 
 SCHEMES = {
@@ -39,6 +44,11 @@ SCHEMES = {
     "airfl-shielded": Needs(budget=True),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
+    "power-mse": Needs(keeps=True, exact=True),
+    "power-gap": Needs(keeps=True, exact=True),
+    "select-mse": Needs(keeps=True, exact=True),
+    "random-orth": Needs(keeps=True, exact=True),
+    "adascale": Needs(),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -194,7 +194,8 @@ def classes_of(config: Config, dataset: Dataset) -> int:
         f"data set `{config.learning.dataset}` does not declare its classes, and counted from the labels one sample "
         "could change the shape of the model; give `learning.num_classes`, or `num_classes` of an airfl Dataset"
     )
-    if any(SCHEMES.get(name, Needs(budget=True)).budget for name in config.scheme.names):
+    needs = [SCHEMES.get(name, Needs(budget=True)) for name in config.scheme.names]
+    if any(one.budget or one.keeps for one in needs):
         raise InputError(word)
     warnings.warn(word, stacklevel=3)
     return int(dataset.labels.max()) + 1

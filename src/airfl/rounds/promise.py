@@ -26,7 +26,7 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Mean, Plain, Scheme
+from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, DesigningPolicy, Mean, Plain, Scheme
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,7 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
     plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
+    plain = plain and not isinstance(scheme.policy, DesigningPolicy)  # one gain for all entries of all devices
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 

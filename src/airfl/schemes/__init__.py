@@ -3,10 +3,22 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean
+from airfl.schemes.decoders import Mean, MeanOfSenders
 from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import (
+    Adaptive,
+    EveryRoundAlone,
+    Ideal,
+    LeastError,
+    LeastNoise,
+    LeastTold,
+    MostDevices,
+    Online,
+    OverRounds,
+    RandomOrthogonal,
+    WithinBudget,
+)
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
 from airfl.schemes.transceivers import PowerRule, Scene, Transceiver
@@ -23,14 +35,20 @@ __all__ = [
     "Encoder",
     "EveryRoundAlone",
     "Ideal",
+    "LeastError",
     "LeastNoise",
+    "LeastTold",
     "Mean",
+    "MeanOfSenders",
+    "MostDevices",
     "Online",
     "Outlook",
+    "OverRounds",
     "Plain",
     "Policy",
     "PowerRule",
     "Public",
+    "RandomOrthogonal",
     "Scene",
     "Scheme",
     "Transceiver",

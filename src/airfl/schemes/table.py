@@ -8,10 +8,22 @@ from typing import TypeVar
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.schemes.decoders import Mean
+from airfl.schemes.decoders import Mean, MeanOfSenders
 from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import (
+    Adaptive,
+    EveryRoundAlone,
+    Ideal,
+    LeastError,
+    LeastNoise,
+    LeastTold,
+    MostDevices,
+    Online,
+    OverRounds,
+    RandomOrthogonal,
+    WithinBudget,
+)
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -81,6 +93,44 @@ SCHEMES: dict[str, Scheme] = {
             *(Clip(), EveryRoundAlone(), Mean()),
             promises_to="model",
             accountant="koda2020",
+        ),
+        Scheme(
+            "power-mse",
+            "Power control (Cao 2020)",
+            "Prior work: who can invert the channel does, the others send at full power; least error of every sum.",
+            *(Clip(), LeastError(), Mean()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "power-gap",
+            "Power over rounds (Cao 2021), plain form",
+            "Prior work: regularised inversion with a limit on mean power, and more of it in late rounds.",
+            *(Clip(), OverRounds(), Mean()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "select-mse",
+            "Device selection (Yang 2020), plain form",
+            "Prior work: noise is fixed, and whoever the combiner then reaches takes part.",
+            *(Clip(), MostDevices(), MeanOfSenders()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "random-orth",
+            "Random orthogonalisation (Wei 2022), plain form",
+            "Prior work: devices know no channel, and many antennas make their gains nearly equal.",
+            *(Clip(), RandomOrthogonal(), Mean()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "adascale",
+            "In the manner of AdaScale (2025)",
+            "Prior work: a limit on noise is kept, and as little is told as that allows; no budget, an ε at the end.",
+            *(Clip(), LeastTold(), Mean()),
         ),
     )
 }
