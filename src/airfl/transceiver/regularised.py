@@ -16,6 +16,7 @@ theirs solves an optimality gap by successive approximation in a trust region).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,9 +24,12 @@ import torch
 from airfl.transceiver.power_control import norms_within, spend
 
 #: Turns at most, and the relative gain below which they end.
-TURNS, ENOUGH = 200, 1e-9
-#: Halvings of log λ, and how far below its largest value it is looked for.
-HALVINGS, RANGE = 60, 80.0
+TURNS, ENOUGH = 200, 1e-8
+#: Steps at most for log λ, and how far below its largest value it is looked for.
+STEPS, RANGE = 80, 80.0
+
+#: log λ [trials, n] -> what it makes of a device's power, and the slope of that.
+Power = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -102,26 +106,47 @@ def take_turns(fleet: Fleet) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def amplitudes(fleet: Fleet, norm: torch.Tensor) -> torch.Tensor:
-    """The best r for given norms, [trials, T, K, B]: regularised inversion, with λ_i by bisection."""
+    """The best r for given norms, [trials, T, K, B]: regularised inversion, with λ_i that keeps to the mean power."""
     heard, cap = norm.unsqueeze(-2) * fleet.strength, fleet.peak**0.5
-    omega = fleet.omega[:, None, None]
+    omega, sends = fleet.omega[:, None, None], heard > 0
 
     def at(price: torch.Tensor) -> torch.Tensor:
-        below = heard.square() + fleet.of_device(price) / omega
-        return torch.where(heard > 0, heard / torch.where(heard > 0, below, 1.0), 0.0).clamp(max=cap)
+        below = torch.where(sends, heard.square() + fleet.of_device(price) / omega, 1.0)
+        return (heard / below).clamp(max=cap)
+
+    def power(log_price: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The logarithm of a device's mean power, and its slope in log λ, [trials, n]."""
+        price = log_price.exp()
+        sent, added = at(price), fleet.of_device(price) / omega
+        share = torch.where(sends & (sent < cap), added / torch.where(sends, heard.square() + added, 1.0), 0.0)
+        falling = fleet.by_device((sent.square() * share * fleet.shares).sum(dim=-1)) / fleet.counts
+        mean = fleet.mean_power(sent)
+        return mean.log(), -2.0 * falling / mean
 
     nothing = torch.zeros(len(norm), fleet.num_devices, dtype=torch.float64)
-    free = at(nothing)
-    kept = fleet.mean_power(free) <= 1.0
+    kept = fleet.mean_power(at(nothing)) <= 1.0
     if bool(kept.all()):
-        return free
+        return at(nothing)
     most = (omega * heard).flatten(1).amax(dim=1, keepdim=True).clamp(min=1e-300).log()  # r ≤ ω q k/λ
-    above, below = nothing + most, nothing + most - RANGE
-    for _ in range(HALVINGS):
-        middle = 0.5 * (above + below)
-        within = fleet.mean_power(at(middle.exp())) <= 1.0
-        above, below = torch.where(within, middle, above), torch.where(within, below, middle)
-    return at(torch.where(kept, 0.0, above.exp()))
+    found = _price(power, nothing + most - RANGE, nothing + most, kept)
+    # A little more, so that the mean is kept after rounding.
+    return at(torch.where(kept, 0.0, found.exp() * (1.0 + 1e-12)))
+
+
+def _price(power: Power, low: torch.Tensor, high: torch.Tensor, settled: torch.Tensor) -> torch.Tensor:
+    """log λ with power(log λ) = 0, which falls: Newton's steps, and halvings where they leave what is known."""
+    at, going = 0.5 * (low + high), ~settled
+    for _ in range(STEPS):
+        value, slope = power(at)
+        low, high = torch.where(value > 0, at, low), torch.where(value > 0, high, at)
+        newton = at - value / slope
+        following = torch.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))
+        moved = (following - at).abs()
+        at = torch.where(going, following, at)
+        going = going & (moved >= 1e-13)
+        if not bool(going.any()):
+            break
+    return at
 
 
 def best_norms(fleet: Fleet, amplitude: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
