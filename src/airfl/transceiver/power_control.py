@@ -20,8 +20,8 @@ from collections.abc import Callable
 
 import torch
 
-#: Halvings of log μ.
-HALVINGS = 70
+#: How far below its largest value log μ is looked for; halvings before false positions, and steps at most.
+FAR, HALVINGS, MOST = 400.0, 9, 100
 #: Steps of one inner search at most; safeguarded, so that it needs few.
 STEPS = 80
 #: What is kept of a budget in hand: gains are made once more from what is found, and rounding differs.
@@ -117,14 +117,25 @@ def spend(
     # Heights grow at least three times as fast as log ℓ.
     far = torch.where(silent, low, high + (above.unsqueeze(-1) - heights) / 3.0 + 1e-9)
     high = _solved(growth, above, low, far)
-    below = above - 400.0
-    for _ in range(HALVINGS):
-        middle = 0.5 * (below + above)
+    below = above - FAR
+    excess_low, excess_high = ((told(masked(ends.exp())) / usable).log() for ends in (low, high))
+    going, last = ~free, torch.zeros_like(above)
+    for step in range(MOST):
+        halfway, crossing = 0.5 * (below + above), excess_low / (excess_low - excess_high)
+        middle = halfway if step < HALVINGS else below + (above - below) * crossing
         level = _solved(growth, middle, low, high)
-        kept = told(masked(level.exp())) <= usable
-        above, below = torch.where(kept, middle, above), torch.where(kept, below, middle)
+        excess = (told(masked(level.exp())) / usable).log()
+        kept, over = going & (excess <= 0), going & ~(excess <= 0)
+        # A side that stays twice is taken for half as far away: a false position that always moves both.
+        excess_high = torch.where(kept, excess, torch.where(over & (last < 0), 0.5 * excess_high, excess_high))
+        excess_low = torch.where(over, excess, torch.where(kept & (last > 0), 0.5 * excess_low, excess_low))
+        last = torch.where(kept, 1.0, -1.0)
+        above, below = torch.where(kept, middle, above), torch.where(over, middle, below)
         high = torch.where(kept.unsqueeze(-1), level, high)
-        low = torch.where(kept.unsqueeze(-1), low, level)
+        low = torch.where(over.unsqueeze(-1), level, low)
+        going = going & ~((excess <= 0) & (excess > -HAIR)) & (above - below > 1e-15 * above.abs())
+        if not bool(going.any()):
+            break
     return masked(torch.where(free.unsqueeze(-1), least, high.exp()))
 
 
