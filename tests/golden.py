@@ -51,6 +51,7 @@ SHIELDED = {
     "channel.cell_radius_m": 200.0,
     "channel.min_distance_m": 10.0,
 }
+POWER_CONTROL = ["power-mse", "power-gap", "select-mse", "random-orth"]
 MASKS = {"scheme.cover": "masks", "scheme.mask_degree": 4}
 
 #: Kinds of parts, as changes of `paper` with softmax regression.
@@ -105,6 +106,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "eavesdropper.antennas": 2,
     },
     "everything": {**SHIELDED, "privacy.observer": "everything"},
+    "power-control": {"scheme.names": POWER_CONTROL, "channel.power_w": 3e-8, "scheme.sum_noise_db": 20.0},
+    "power-control-blocks": {
+        "scheme.names": POWER_CONTROL,
+        "channel.power_w": 3e-8,
+        "scheme.sum_noise_db": 20.0,
+        "channel.coherence_hz": 5e6,
+    },
+    "gain-feedback": {"scheme.names": ["random-orth"], "scheme.gain_feedback": True, "channel.power_w": 3e-8},
+    "adascale": {"scheme.names": ["adascale"], "channel.power_w": 3e-8, "scheme.sum_noise_db": 45.0},
 }
 
 
