@@ -40,7 +40,7 @@ def arrange_own(
     scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
     found = policy.transceiver(scene)
     _check(scene, scheme, found)
-    bound = _gain_bounds(scene, found)
+    bound = _gain_bounds(scene, found) if found.bound is None else found.bound
     _check_budget(scene, scheme, found, bound)
     norm, widest = found.norm, bound.amax(dim=-1)
     plan = None
@@ -68,6 +68,7 @@ def arrange_own(
         blocks=plan,
         scaling=found.scaling[..., 0],
         rule=found.rule,
+        detects=found.detects,
     )
 
 

@@ -16,10 +16,11 @@ from airfl.channel.blocks import symbols_of
 from airfl.privacy import Budget
 from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.hiding import Shield
+from airfl.rounds.loud import measuring
 from airfl.rounds.observed import graph, leak_of, seen_by_all
 from airfl.rounds.promise import Promise, longest
 from airfl.rounds.wideband import BlockPlan, block_setting, repeated_plan
-from airfl.schemes import PowerRule, Public, Scheme
+from airfl.schemes import Detection, PowerRule, Public, Scheme
 from airfl.transceiver import Cover, Perk, degrees_of, perk, perk_at, served_channels, transmit, transmitted
 
 
@@ -44,6 +45,7 @@ class Schedule:
         copies: how many repetitions of a trial share its channels and combiners.
         scaling: s_t, [trials, T, K], where the policy found them itself; one row per trial that copies share.
         rule: how devices keep to their power.
+        detects: what the base station makes of its antennas.
     """
 
     scheme: Scheme
@@ -66,6 +68,7 @@ class Schedule:
     blocks: BlockPlan | None = None
     scaling: torch.Tensor | None = field(default=None, repr=False)
     rule: PowerRule = "peak"
+    detects: Detection = "sum"
 
     @property
     def over_air(self) -> bool:
@@ -181,7 +184,7 @@ class Schedule:
             self.hides_participation[apart],
             per_symbol,
         )
-        once = equipped(self.link, self._with_leak(once))
+        once = equipped(self.link, self._with_leak(measuring(once, self.detects, self.link.credited_power)))
         return once if self.copies == 1 else once.repeated(self.copies)
 
     @property

@@ -3,8 +3,8 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean, MeanOfSenders
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, MeanOfSenders, Undithered, Vote
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Dithered, Plain, Sign, SignWithMemory
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import (
     Adaptive,
@@ -21,7 +21,7 @@ from airfl.schemes.policies import (
 )
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
-from airfl.schemes.transceivers import PowerRule, Scene, Transceiver
+from airfl.schemes.transceivers import Detection, PowerRule, Scene, Transceiver
 
 __all__ = [
     "SCHEMES",
@@ -31,6 +31,8 @@ __all__ = [
     "ClipWithNoise",
     "Decoder",
     "DesigningPolicy",
+    "Detection",
+    "Dithered",
     "Encoded",
     "Encoder",
     "EveryRoundAlone",
@@ -51,7 +53,11 @@ __all__ = [
     "RandomOrthogonal",
     "Scene",
     "Scheme",
+    "Sign",
+    "SignWithMemory",
     "Transceiver",
+    "Undithered",
+    "Vote",
     "WithinBudget",
     "scheme_named",
     "scheme_shown",

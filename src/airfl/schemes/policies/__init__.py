@@ -1,5 +1,6 @@
 """Power, a file per way: how large combiners are, or what combiners and transmit scalars there are."""
 
+from airfl.schemes.policies.energy import Energies
 from airfl.schemes.policies.least_error import LeastError
 from airfl.schemes.policies.most import MostDevices
 from airfl.schemes.policies.norms import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
@@ -9,6 +10,7 @@ from airfl.schemes.policies.scaled import LeastTold
 
 __all__ = [
     "Adaptive",
+    "Energies",
     "EveryRoundAlone",
     "Ideal",
     "LeastError",
