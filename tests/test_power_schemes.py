@@ -310,6 +310,22 @@ def test_a_mean_is_over_those_who_send():
         assert torch.allclose(made[row], received[row] * (6.0 / max(1, int(count[row]))) * (count[row] > 0))
 
 
+@pytest.mark.parametrize("name", ["power-mse", "power-gap"])
+def test_gains_are_corrected_by_their_mean_where_that_is_asked_for(name):
+    """Of every round, or of all together: combiners get longer, so no more is told, and nobody sends otherwise."""
+    faint = {**FAINT, **WIDE, "channel.power_w": 1e-7}
+    usual, own = (opened(name, {**faint, "scheme.gain_correction": asked}).schedule for asked in (False, True))
+    before, after = ([one.public(one.setting(t)).gains.real for t in range(3)] for one in (usual, own))
+    assert float(torch.stack(before).mean()) < 0.9
+    means = torch.stack(after).mean(dim=2) if name == "power-mse" else torch.stack(after).mean(dim=(0, 2, 3))
+    assert torch.allclose(means, torch.ones(1, dtype=torch.float64), rtol=1e-9)
+    assert torch.equal(usual.scaling, own.scaling)
+    plain, corrected = (
+        finished(opened(name, {**faint, "scheme.gain_correction": asked}))[1] for asked in (False, True)
+    )
+    assert plain[0].epsilon == pytest.approx(corrected[0].epsilon, rel=1e-9)
+
+
 def test_random_orthogonalisation_approaches_the_clipped_mean_as_antennas_grow():
     """At fixed K: Σ (1 − gain)² falls like K²/(2m), and the noise is that of σ²K/(2 m s²)."""
     missing = []

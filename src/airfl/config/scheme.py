@@ -76,6 +76,11 @@ class SchemeSection(Section):
         description="how many times the power limit a device of power-gap may send with in one round; on average over "
         "its rounds it keeps to the limit",
     )
+    gain_correction: bool = Field(
+        False,
+        description="power-mse and power-gap: divide what is heard by the mean gain, which the least error makes small "
+        "where noise is large; of each round, or of all rounds together",
+    )
     sum_noise_db: float = Field(
         10.0,
         ge=-200,

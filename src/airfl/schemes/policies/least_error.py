@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from airfl.schemes.parts import DesigningPolicy
-from airfl.schemes.policies.pointing import inverted, pointing
+from airfl.schemes.policies.pointing import inverted, mean_gain, pointing
 from airfl.schemes.transceivers import Scene, Transceiver
 from airfl.transceiver.power_control import norms_within
 
@@ -26,4 +26,6 @@ class LeastError(DesigningPolicy):
         norm, free = norms_within(strength, scene.noise_share, scene.total, shares, alike)
         gains = (norm.unsqueeze(-2) * strength).clamp(max=1.0)
         scaling = inverted(gains, norm.unsqueeze(-2) * found.heard)
+        if scene.config.scheme.gain_correction:  # gains and noise grow alike, so no more is told
+            norm = norm / mean_gain(gains, (2,)).squeeze(2)
         return Transceiver(found.active, norm.unsqueeze(-1) * found.unit, scaling, free.amin(dim=-1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from airfl.schemes.parts import DesigningPolicy
-from airfl.schemes.policies.pointing import inverted, pointing
+from airfl.schemes.policies.pointing import inverted, mean_gain, pointing
 from airfl.schemes.transceivers import Scene, Transceiver
 from airfl.transceiver.regularised import Fleet, take_turns
 
@@ -34,5 +34,7 @@ class OverRounds(DesigningPolicy):
         norm, amplitude, first = take_turns(fleet)
         gains = norm.unsqueeze(-2) * fleet.strength * amplitude
         scaling = inverted(gains, norm.unsqueeze(-2) * found.heard)
+        if scene.config.scheme.gain_correction:  # of rounds that hardly anyone sends in more noise than gain is heard
+            norm = norm / mean_gain(gains, (1, 2, 3)).squeeze(3)
         least = torch.minimum(norm, first).amin(dim=-1)
         return Transceiver(found.active, norm.unsqueeze(-1) * found.unit, scaling, least, "average")

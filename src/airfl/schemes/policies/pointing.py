@@ -48,6 +48,17 @@ def heard_by(scene: Scene, active: np.ndarray, combiner: torch.Tensor) -> torch.
     return heard.masked_fill(torch.from_numpy(active < 0).unsqueeze(-1), 0.0)
 
 
+def mean_gain(gains: torch.Tensor, over: tuple[int, ...]) -> torch.Tensor:
+    """The mean over those who send of gains [trials, T, K, B], which are at most one; one where nobody sends.
+
+    Args:
+        over: dimensions that are taken together, which are left with one place.
+    """
+    count = (gains > 0).double().sum(dim=over, keepdim=True)
+    total = gains.sum(dim=over, keepdim=True)
+    return torch.where(total > 0, total / count.clamp(min=1.0), 1.0).clamp(max=1.0)
+
+
 def inverted(gains: torch.Tensor, heard: torch.Tensor) -> torch.Tensor:
     """s_i with which wᴴ h_i s_i is a wanted gain; 0 where that is, whatever is heard."""
     sends = gains > 0
