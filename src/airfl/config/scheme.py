@@ -59,7 +59,7 @@ class SchemeSection(Section):
         description="refuse a run of airfl-shielded that would take so much more noise than a trusted base station",
     )
     online: Literal["law", "estimate", "predictions"] = Field(
-        "law", description="what airfl-dp-online knows of the channels to come"
+        "law", description="what airfl-dp-online and adascale know of the channels to come"
     )
     prediction_correlation: float = Field(0.9, ge=0, le=1, description="ρ of noisy predictions")
     contraction: float = Field(
