@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ import torch
 from airfl import analysis
 from airfl.air import EquivalentUplink, SignalUplink
 from airfl.analysis.audit.planted import Defect, _clipping, little_config
-from airfl.devices import UpdateBlock
+from airfl.analysis.audit.worlds import repeated, took_part
+from airfl.devices import UpdateBlock, load_samples, open_task
 from airfl.errors import InputError
 from airfl.privacy import gaussian_epsilon
 from airfl.simulate import open_simulation
@@ -179,10 +180,19 @@ def test_an_audit_stays_below_and_notices_what_is_twice_as_long(name):
 
 
 def test_an_audit_looks_at_who_was_drawn_and_not_at_who_was_reached():
+    """The law of participation is about those; and transmit scalars are found anew for every draw."""
     config = audited("select-mse", **QUIET, **{"system.participation": 0.5})
-    audit = analysis.audit_run(config, "select-mse", 60)
-    assert not audit.failed
-    assert any("who took part" in words for words in audit.tested)
+    samples = load_samples(config, torch.device("cpu"))
+    single = open_simulation(config, "select-mse", open_task(config, (0,), samples))
+    for columns in ("active", "all"):
+        changed = config.replace({"scheme.combiner_columns": columns})
+        batch = repeated(replace(single, config=changed), samples, (5, 6, 7))
+        drawn = batch.schedule.link.active(range(2))
+        assert np.array_equal(took_part(batch.schedule), drawn)
+        assert set(batch.schedule.active[0, 0]) - {-1} <= set(drawn[0, 0])
+        setting = batch.schedule.setting(0)
+        assert torch.allclose(setting.gains[setting.heard].abs(), torch.ones(1, dtype=torch.float64))
+    assert (batch.schedule.active < 0).any()
 
 
 # what is refused
@@ -260,7 +270,7 @@ def test_the_sum_errs_by_what_is_said():
         rows = torch.randn(trials * places, dim, generator=generator)
         rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
         where = torch.arange(trials).repeat_interleave(places), torch.arange(places).repeat(trials)
-        one = dataclasses.replace(setting, round_index=number)
+        one = replace(setting, round_index=number)
         heard = EquivalentUplink(1, (0, 1)).receive([UpdateBlock(*where, rows, torch.zeros(len(rows)))], dim, one)
         found.append((heard - rows.reshape(trials, places, dim).sum(dim=1)).square().sum(dim=1))
     measured = torch.stack(found).mean(dim=0).double()
@@ -268,8 +278,8 @@ def test_the_sum_errs_by_what_is_said():
 
 
 def test_mean_power_is_kept_and_single_rounds_may_have_more():
-    simulation = opened("power-gap", {"channel.power_w": 3e-7, "system.rounds": 12, "privacy.epsilon": 1e6})
-    power = torch.stack([simulation.schedule.setting(t).power_w for t in range(12)])
+    simulation = opened("power-gap", {"channel.power_w": 3e-7, "system.rounds": 8, "privacy.epsilon": None})
+    power = torch.stack([simulation.schedule.setting(t).power_w for t in range(8)])
     assert float(power.mean(dim=0).max()) <= 3e-7 * (1.0 + 1e-9)
     assert 3e-7 < float(power.max()) <= 4 * 3e-7 * (1.0 + 1e-9)
 

@@ -102,7 +102,7 @@ def dropping(channels: torch.Tensor, combiner: Callable[[torch.Tensor], Design],
 
 def _best_matched(channels: torch.Tensor) -> torch.Tensor:
     """h_i/‖h_i‖ of the device with which most are reached; of as many, the one that lacks least, [N, m]."""
-    unit = channels / torch.linalg.vector_norm(channels, dim=-1, keepdim=True).clamp(min=1e-300)
+    unit: torch.Tensor = channels / torch.linalg.vector_norm(channels, dim=-1, keepdim=True).clamp(min=1e-300)
     heard = modulus(channels.conj() @ unit.mT)  # [N, K, start]
     score = (heard >= 1.0).sum(dim=1).double() - (1.0 - heard.square()).clamp(min=0.0).mean(dim=1)
     which = score.argmax(dim=1)
@@ -111,8 +111,10 @@ def _best_matched(channels: torch.Tensor) -> torch.Tensor:
 
 def _towards(channels: torch.Tensor, heard: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
     """Σ_i λ_i h_i h_iᴴ w for channels [N, K, m] and h_iᴴ w [N, K]."""
-    return times(channels.mT, price * heard)
+    pulled: torch.Tensor = times(channels.mT, price * heard)
+    return pulled
 
 
 def _normalised(w: torch.Tensor) -> torch.Tensor:
-    return w / torch.linalg.vector_norm(w, dim=1, keepdim=True).clamp(min=1e-300)
+    unit: torch.Tensor = w / torch.linalg.vector_norm(w, dim=1, keepdim=True).clamp(min=1e-300)
+    return unit
