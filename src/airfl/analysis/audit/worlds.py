@@ -90,6 +90,20 @@ def took_part(schedule: Schedule) -> np.ndarray:
     return schedule.planned if own or schedule.link.config.system.dropout > 0.0 else schedule.active
 
 
+def loudest(single: Simulation) -> int | None:
+    """The device that is heard best over all rounds of the first trial; None where all are heard alike."""
+    schedule = single.schedule
+    if schedule.scaling is None:
+        return None
+    told = np.zeros(single.config.system.num_devices)
+    for t in range(single.config.system.rounds):
+        setting = schedule.setting(t)
+        heard = schedule.public(setting).gains[0].real.abs().amax(dim=-1).square() / setting.unknown_var[0]
+        there = setting.active[0] >= 0
+        told[setting.active[0][there]] += heard.numpy()[there]
+    return int(told.argmax())
+
+
 def play(simulation: Simulation, plant: Plant, advance: Advance | None, witness: Witness | None = None) -> State:
     """Run all rounds with canaries planted."""
     state = simulation.init()
