@@ -214,14 +214,14 @@ def test_power_that_may_move_between_rounds_is_worth_something():
 )
 def test_how_many_are_reached(gamma_db, anyone, ascent, dropped):
     """m = 6, K = 60, unit Rayleigh: a random direction, and ours in the mean over draws."""
-    channels = rayleigh(12, 60, 6, seed=1) * 10 ** (gamma_db / 20)
-    random = rayleigh(1200, 6, seed=2)
+    channels = rayleigh(20, 60, 6, seed=1) * 10 ** (gamma_db / 20)
+    random = rayleigh(2000, 6, seed=2)
     random = random / torch.linalg.vector_norm(random, dim=1, keepdim=True)
     share = reached(random, channels.repeat(100, 1, 1)).double().mean() * 60
     assert float(share) == pytest.approx(anyone, rel=0.05)
     assert anyone == pytest.approx(60 * math.exp(-(10 ** (-gamma_db / 10))), abs=0.06)
     _, found = reach_most(channels, AUTO)
-    assert float(found.sum(dim=1).double().mean()) > max(ascent, dropped) - 0.75
+    assert float(found.sum(dim=1).double().mean()) > max(ascent, dropped) - 0.5
 
 
 def test_both_ways_reach_whom_they_say_and_the_larger_set_is_taken():

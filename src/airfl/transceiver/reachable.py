@@ -28,6 +28,8 @@ from airfl.transceiver.design import Design, modulus, times
 TANGENTS, STEPS = 40, 12
 #: Of those that are left, the share that is dropped at a time.
 DROPPED = 0.1
+#: A combiner for fewer than this share of what is reached otherwise is not tried: it may reach others anyway.
+ANYWAY = 0.75
 #: A device whose |wᴴh| is so little below one is reached: far below the 1e-9 that powers are checked to.
 ROUNDING = 1e-11
 
@@ -78,13 +80,13 @@ def dropping(channels: torch.Tensor, combiner: Callable[[torch.Tensor], Design],
     """The first combiner of norm one or less, made as long as it may be, [N, m]; that of the last try where none is.
 
     Args:
-        enough: how many devices are reached otherwise, [N]: fewer need not be tried.
+        enough: how many devices are reached otherwise, [N]: far fewer need not be tried.
     """
     number, total = channels.shape[:2]
     found = torch.zeros(number, channels.shape[2], dtype=torch.complex128)
     rows, left = torch.arange(number), torch.arange(total).expand(number, total)
     while left.shape[1] > 0:
-        wanted = left.shape[1] > enough[rows]
+        wanted = left.shape[1] > ANYWAY * enough[rows]
         rows, left = rows[wanted], left[wanted]
         if len(rows) == 0:
             break
