@@ -52,6 +52,7 @@ SHIELDED = {
     "channel.cell_radius_m": 200.0,
     "channel.min_distance_m": 10.0,
 }
+POWER_CONTROL = ["power-mse", "power-gap", "select-mse", "random-orth"]
 MASKS = {"scheme.cover": "masks", "scheme.mask_degree": 4}
 
 #: Kinds of parts, as changes of `paper` with softmax regression.
@@ -133,6 +134,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "channel.coherence_hz": 5e6,
     },
     "one-bit-signal": {"scheme.names": ["one-bit", "one-bit-memory"], "scheme.uplink": "signal"},
+    "power-control": {"scheme.names": POWER_CONTROL, "channel.power_w": 3e-8, "scheme.sum_noise_db": 20.0},
+    "power-control-blocks": {
+        "scheme.names": POWER_CONTROL,
+        "channel.power_w": 3e-8,
+        "scheme.sum_noise_db": 20.0,
+        "channel.coherence_hz": 5e6,
+    },
+    "gain-feedback": {"scheme.names": ["random-orth"], "scheme.gain_feedback": True, "channel.power_w": 3e-8},
+    "adascale": {"scheme.names": ["adascale"], "channel.power_w": 3e-8, "scheme.sum_noise_db": 45.0},
 }
 
 

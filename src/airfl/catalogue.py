@@ -25,12 +25,15 @@ class Needs:
         budget: a privacy budget.
         keeps: whether it keeps a privacy budget where one is given, and goes without where none is.
         memory: every device keeps a vector as long as the model from round to round.
+        exact: channels that are known exactly, symbols that carry one coordinate, and nothing that goes wrong on air:
+            its devices do not simply invert the channel.
     """
 
     air: bool = True
     budget: bool = False
     keeps: bool = False
     memory: bool = False
+    exact: bool = False
 
 
 SCHEMES = {
@@ -48,6 +51,11 @@ SCHEMES = {
     "one-bit": Needs(budget=True),
     "one-bit-memory": Needs(budget=True, memory=True),
     "nc-airfl": Needs(budget=True, memory=True),
+    "power-mse": Needs(keeps=True, exact=True),
+    "power-gap": Needs(keeps=True, exact=True),
+    "select-mse": Needs(keeps=True, exact=True),
+    "random-orth": Needs(keeps=True, exact=True),
+    "adascale": Needs(),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -59,11 +59,38 @@ class SchemeSection(Section):
         description="refuse a run of airfl-shielded that would take so much more noise than a trusted base station",
     )
     online: Literal["law", "estimate", "predictions"] = Field(
-        "law", description="what airfl-dp-online knows of the channels to come"
+        "law", description="what airfl-dp-online and adascale know of the channels to come"
     )
     prediction_correlation: float = Field(0.9, ge=0, le=1, description="ρ of noisy predictions")
     contraction: float = Field(
-        0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
+        0.95,
+        gt=0,
+        le=1,
+        description="1 − μ/L of the power control of liu2020 and power-gap: what errors of a round are left after the "
+        "next",
+    )
+    peak_factor: float = Field(
+        4.0,
+        ge=1,
+        le=1e6,
+        description="how many times the power limit a device of power-gap may send with in one round; on average over "
+        "its rounds it keeps to the limit",
+    )
+    gain_correction: bool = Field(
+        False,
+        description="power-mse and power-gap: divide what is heard by the mean gain, which the least error makes small "
+        "where noise is large; of each round, or of all rounds together",
+    )
+    sum_noise_db: float = Field(
+        10.0,
+        ge=-200,
+        le=200,
+        description="energy of the noise in the sum over c², dB: what select-mse has in every round, and adascale at "
+        "most on average over rounds",
+    )
+    gain_feedback: bool = Field(
+        False,
+        description="random-orth: the base station tells each device how it is heard, and each makes that one",
     )
     truncation_threshold: float | None = Field(
         None, gt=0, le=50, description="γ of tci and tci-memory: who fades below this share of its mean power is silent"

@@ -58,6 +58,7 @@ class Config(Section):
             yield '`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices'
         if "airfl-an" in self.scheme.names and self.channel.estimation_error > 0:
             yield f"scheme `airfl-an` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        yield from self._exactness_problems([name for name, entry in needs.items() if entry.exact])
         yield from self._impairment_problems()
         private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
@@ -89,6 +90,26 @@ class Config(Section):
                 f"exactly K of n earn no credit for sampling where devices remember, as those of scheme `{names[0]}` "
                 'do: who else took part tells who did; use system.sampling = "poisson", or accountant `gaussian`'
             )
+
+    def _exactness_problems(self, names: list[str]) -> Iterator[str]:
+        """What schemes whose devices do not simply invert the channel are not worked out with."""
+        channel = self.channel
+        asked = {
+            f"`channel.{self._what_errs}`": channel.estimation_error > 0,
+            'channel.symbols = "complex"': channel.symbols == "complex",
+            "`scheme.selection`": self.scheme.selection != "all",
+            "`system.dropout`": self.system.dropout > 0,
+            **{f"`channel.{key}`": True for key in channel.impairments},
+        }
+        for what in (what for what, is_so in asked.items() if is_so and names):
+            yield f"scheme `{names[0]}` has transmit scalars of its own and is not simulated with {what}; leave one out"
+        if "select-mse" in names and channel.rotation:
+            yield (
+                "scheme `select-mse` divides what it hears in each block by how many send there, and "
+                "`channel.rotation` mixes blocks; leave out one of them"
+            )
+        if "adascale" in self.scheme.names and channel.estimation_error > 0:
+            yield f"scheme `adascale` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
 
     def _hidden_state_problems(self) -> Iterator[str]:
         """What the accountant `convergent` cannot do with."""

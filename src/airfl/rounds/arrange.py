@@ -87,6 +87,7 @@ def arrange_rounds(
             factors,
             config,
             link.trials,
+            noise_share=_noise_share(link, grid, length),
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
@@ -163,6 +164,7 @@ def _arrange_blocks(
         link.trials,
         blocks=plan.least,
         ratios=plan.ratios,
+        noise_share=_noise_share(link, grid, longest(scheme, clip_norm)),
     )
     plan = with_levels(plan, _checked_norms(scheme)(outlook))
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
@@ -197,6 +199,11 @@ def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kin
     if scheme.encoder.cover == "circular":
         return "circular"
     return cover_kind(config, int(link.honest(active).sum(axis=2).min()))
+
+
+def _noise_share(link: Link, grid: Grid, length: float) -> float:
+    """β of ``Outlook``."""
+    return grid.symbols * (link.noise_power + link.interference_power) / (2.0 * length**2)
 
 
 def _require_law(config: Config) -> None:

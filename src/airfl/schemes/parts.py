@@ -85,6 +85,7 @@ class Outlook:
             and norms are levels that all blocks below are raised to. None: a round is one block.
         ratios: r_tb, the gain bounds of blocks over the round's, [trials, T, B]: noise is that of norms
             r_tb max(blocks, level).
+        noise_share: β = symbols (σ² + I)/(2C²), what q² adds to the energy of the noise in the sum, in units of C².
     """
 
     minimum: torch.Tensor
@@ -98,6 +99,7 @@ class Outlook:
     trials: tuple[int, ...]
     blocks: torch.Tensor | None = None
     ratios: torch.Tensor | None = None
+    noise_share: float = 0.0
 
     def require_budget(self) -> Budget:
         """The budget, or a clear word that there is none."""

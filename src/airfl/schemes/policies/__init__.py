@@ -1,7 +1,12 @@
 """Power, a file per way: how large combiners are, or what combiners and transmit scalars there are."""
 
 from airfl.schemes.policies.energy import Energies
+from airfl.schemes.policies.least_error import LeastError
+from airfl.schemes.policies.most import MostDevices
 from airfl.schemes.policies.norms import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies.orthogonal import RandomOrthogonal
+from airfl.schemes.policies.over_rounds import OverRounds
+from airfl.schemes.policies.scaled import LeastTold
 from airfl.schemes.policies.truncated import TruncatedInversion
 
 __all__ = [
@@ -9,8 +14,13 @@ __all__ = [
     "Energies",
     "EveryRoundAlone",
     "Ideal",
+    "LeastError",
     "LeastNoise",
+    "LeastTold",
+    "MostDevices",
     "Online",
+    "OverRounds",
+    "RandomOrthogonal",
     "TruncatedInversion",
     "WithinBudget",
 ]
