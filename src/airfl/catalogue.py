@@ -37,6 +37,7 @@ SCHEMES = {
     "airfl-dp-online": Needs(budget=True),
     "airfl-an": Needs(budget=True),
     "airfl-shielded": Needs(budget=True),
+    "replacement": Needs(budget=True),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
 }

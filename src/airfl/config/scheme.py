@@ -65,6 +65,14 @@ class SchemeSection(Section):
     contraction: float = Field(
         0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
     )
+    replacement: Literal["binomial", "multinomial"] = Field(
+        "multinomial",
+        description="how `replacement` draws K devices: exactly K draws in all, or each device by coins of its own, "
+        "which hides it",
+    )
+    replacement_cap: int = Field(
+        4, ge=1, le=1000, description="how often a device counts at most in a round of `replacement`"
+    )
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
     encoder: PartPath | None = Field(None, description="package.module:name in place of what the schemes' devices send")

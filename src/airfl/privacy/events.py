@@ -11,7 +11,7 @@ from typing import Literal, get_args
 #: hidden; dp-accounting's REPLACE_SPECIAL), or its data become any other.
 Neighbours = Literal["zero-out", "replace"]
 Observer = Literal["model", "models", "base-station", "eavesdropper", "everything"]
-SamplingLaw = Literal["all", "poisson", "without-replacement"]
+SamplingLaw = Literal["all", "poisson", "without-replacement", "binomial", "multinomial"]
 NoiseSource = Literal["none", "channel", "artificial", "channel+artificial"]
 
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
@@ -77,14 +77,18 @@ class Sampling:
     """How the devices of a round were chosen: the law, not the outcome.
 
     Attributes:
-        law: all | poisson (each with probability K/n) | without-replacement (K of n).
+        law: all | poisson (each with probability K/n) | without-replacement (K of n) | with replacement, so that a
+            device counts as often as it was drawn: binomial (each draws its own number, Bin(K, 1/n)) | multinomial (K
+            draws in all; it earns no credit, since the draws of the others give a device's own away).
         num_devices: n.
-        num_active: K; the expected number for poisson.
+        num_active: K; the expected number for poisson and binomial.
+        most: how often a device counts at most, with replacement; more is cut.
     """
 
     law: SamplingLaw
     num_devices: int
     num_active: float
+    most: int = 1
 
     def __post_init__(self) -> None:
         require(self.law in SAMPLING_LAWS, f"unknown sampling law {self.law!r}")
@@ -94,11 +98,35 @@ class Sampling:
             0 < self.num_active <= self.num_devices,
             f"a round needs 0 < K <= n; got K = {self.num_active}, n = {self.num_devices}",
         )
+        whole = isinstance(self.most, int) and self.most >= 1
+        require(whole and (self.most == 1 or self.replaces), f"`most` must be 1, or more with replacement; got {self.most}")
+        require(
+            not self.replaces or float(self.num_active).is_integer(),
+            f"the number of draws must be whole; got {self.num_active}",
+        )
 
     @property
     def rate(self) -> float:
-        """r = K/n."""
+        """r = K/n, the chance to take part; with replacement 1 − (1 − 1/n)^K."""
+        if self.replaces:
+            return 1.0 - self.multiplicities[0]
         return self.num_active / self.num_devices
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a device may be drawn more than once."""
+        return self.law in ("binomial", "multinomial")
+
+    @property
+    def multiplicities(self) -> tuple[float, ...]:
+        """P(N = k) for k = 0 to ``most``, of N ~ Bin(K, 1/n) cut at ``most``."""
+        draws, others = int(self.num_active), self.num_devices - 1
+        if others == 0:
+            return (*(0.0 for _ in range(self.most)), 1.0)
+        chances = [(others / self.num_devices) ** draws]
+        for k in range(self.most):
+            chances.append(chances[-1] * max(0, draws - k) / ((k + 1) * others))
+        return (*chances[:-1], max(0.0, 1.0 - math.fsum(chances[:-1])))
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,16 @@ def arrange_own(
 ) -> Schedule:
     """Ask the policy for all rounds, check what it found, and see what that books."""
     _require_plain(config, scheme, grid)
-    if promise.accountant == "sampled":
+    hides = promise.template.hides_participation and policy.hides(config)
+    if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
     link = radio.link
     scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
     found = policy.transceiver(scene)
     _check(scene, scheme, found)
     bound = _gain_bounds(scene, found)
+    if hides:  # the law covers rounds without a sender too
+        bound = bound.clamp(min=1.0)
     _check_budget(scene, scheme, found, bound)
     norm, widest = found.norm, bound.amax(dim=-1)
     plan = None
@@ -64,7 +67,7 @@ def arrange_own(
         widest,
         Cover.of(trials=len(link.trials)),
         found.combiner[:, :, 0],
-        (False,) * len(link.trials),
+        (hides,) * len(link.trials),
         blocks=plan,
         scaling=found.scaling[..., 0],
         rule=found.rule,
@@ -130,6 +133,13 @@ def _check(scene: Scene, scheme: Scheme, found: Transceiver) -> None:
 def _check_budget(scene: Scene, scheme: Scheme, found: Transceiver, bound: torch.Tensor) -> None:
     """Σ_t max_b G_tb²/q_tb² ≤ A."""
     if scene.budget is None:
+        return
+    if scene.budget.total is None:
+        if not float(found.norm.min()) >= scene.budget.floor * (1.0 - 1e-12):
+            raise InputError(
+                f"policy `{type(scheme.policy).__name__}` has combiners of norm {float(found.norm.min()):.6g} where "
+                f"its privacy budget asks for {scene.budget.floor:.6g}"
+            )
         return
     assert scene.total is not None
     told = float((bound / found.norm).square().amax(dim=-1).sum(dim=-1).max())

@@ -26,7 +26,7 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Mean, Plain, Scheme
+from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, DesigningPolicy, Mean, Plain, Scheme
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,9 @@ def make_promise(
         scheme: whom it promises to, and by whose arithmetic; where it does not say, as configured, and ``auto`` is the
             tightest that is proven for the run.
     """
-    learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
+    learning, privacy = config.learning, config.privacy
+    own = scheme.policy.sampling(config)
+    sampling = own or sampling_of(config)
     senders: float = sampling.num_active
     if config.system.varies:
         senders = expected_senders(config)
@@ -138,7 +140,7 @@ def make_promise(
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
-        hides_participation=can_hide_participation(config, tells=scheme.encoder.remembers),
+        hides_participation=hides_participation(config, scheme),
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
@@ -161,6 +163,13 @@ def make_promise(
     return replace(promise, accountant=name)
 
 
+def hides_participation(config: Config, scheme: Scheme) -> bool:
+    """Whether credit for participation can be earned at all."""
+    if scheme.policy.sampling(config) is None:
+        return can_hide_participation(config, tells=scheme.encoder.remembers)
+    return isinstance(scheme.policy, DesigningPolicy) and scheme.policy.hides(config) and not scheme.encoder.remembers
+
+
 def longest(scheme: Scheme, clip_norm: float) -> float:
     """How long what a device sends can be, for power and noise; c where nothing bounds it."""
     length = scheme.encoder.length(clip_norm)
@@ -170,6 +179,7 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
     plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
+    plain = plain and scheme.policy.sampling(config) is None
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 

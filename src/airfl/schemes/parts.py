@@ -12,7 +12,7 @@ import torch
 from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
-from airfl.privacy import Budget, Observer
+from airfl.privacy import Budget, Observer, Sampling
 from airfl.schemes.public import Public
 from airfl.schemes.transceivers import Scene, Transceiver
 
@@ -116,6 +116,10 @@ class Policy(ABC):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """q_t ≥ π_t, [trials, T]."""
 
+    def sampling(self, config: Config) -> Sampling | None:
+        """The law by which the scheme draws its devices itself; None: as configured."""
+        return None
+
 
 class DesigningPolicy(Policy):
     """A policy that finds combiners and transmit scalars itself, and not only how large combiners are."""
@@ -123,6 +127,10 @@ class DesigningPolicy(Policy):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """Nobody asks: the norms are those of its combiners."""
         return outlook.minimum
+
+    def hides(self, config: Config) -> bool:
+        """Whether noise and power are the same whatever is drawn by its own ``sampling``, and gains follow it alone."""
+        return False
 
     @abstractmethod
     def transceiver(self, scene: Scene) -> Transceiver:

@@ -11,7 +11,7 @@ from airfl.imports import calling, import_object, is_import_path
 from airfl.schemes.decoders import Mean
 from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -65,6 +65,13 @@ SCHEMES: dict[str, Scheme] = {
             *(ClipWithCover(), LeastNoise(), Mean()),
             promises_to="base-station",
             accountant="gaussian",
+        ),
+        Scheme(
+            "replacement",
+            "Sampling with replacement (plain form of Hu 2024)",
+            "Devices are drawn with replacement, and who is drawn twice counts twice: the price of room for it.",
+            *(Clip(), WithReplacement(), Mean()),
+            promises_to="model",
         ),
         Scheme(
             "liu2020",

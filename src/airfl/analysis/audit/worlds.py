@@ -11,6 +11,7 @@ import torch
 from airfl.air import EquivalentUplink, Receiver, Setting, SignalUplink, Uplink
 from airfl.devices import Samples, UpdateBlock, open_task
 from airfl.rounds import Schedule, State, arrange
+from airfl.schemes import DesigningPolicy
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
 
@@ -43,7 +44,8 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
         radio = open_radio(config, rows)
         link = replace(radio.link, participation_keys=tuple(keys))
         exact = config.channel.estimation_error == 0.0  # else gain bounds are those of who takes part
-        if config.scheme.combiner_columns == "all" and exact:  # the design does not depend on who takes part
+        own = isinstance(single.scheme.policy, DesigningPolicy)  # then scalars, and who sends, are its own too
+        if config.scheme.combiner_columns == "all" and exact and not own:  # the design does not depend on who takes part
             schedule = schedule.repeated(len(keys), link)
         else:
             steps = single.task.max_local_steps(0)
@@ -76,7 +78,8 @@ def with_ideal_converters(opener: Opener) -> Opener:
 
 def one_draw(single: Simulation) -> bool:
     """Whether all repetitions of a trial have the same devices in every round."""
-    return single.config.system.everyone or single.scheme.encoder.cover != "nothing"
+    everyone = single.config.system.everyone and single.scheme.policy.sampling(single.config) is None
+    return everyone or single.scheme.encoder.cover != "nothing"
 
 
 def took_part(schedule: Schedule) -> np.ndarray:
