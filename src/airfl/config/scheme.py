@@ -65,6 +65,12 @@ class SchemeSection(Section):
     contraction: float = Field(
         0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
     )
+    zero_sum_power: float | None = Field(
+        None,
+        ge=0,
+        le=1e9,
+        description="power of `zero-sum`'s perturbations over that of the update; default: what takes the least noise",
+    )
     replacement: Literal["binomial", "multinomial"] = Field(
         "multinomial",
         description="how `replacement` draws K devices: exactly K draws in all, or each device by coins of its own, "

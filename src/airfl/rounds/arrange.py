@@ -17,6 +17,7 @@ from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
+from airfl.rounds.each import find_powers
 from airfl.rounds.own import arrange_own
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
@@ -106,7 +107,11 @@ def arrange_rounds(
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
         kind = _kind(config, scheme, link, active)
-        shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
+        if scheme.encoder.cover == "each":
+            shields, design = find_powers(config, radio, promise, design, factor, gain_bound, active, dim)
+            norm = design.norm * factor
+        else:
+            shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
@@ -195,7 +200,9 @@ def _arrange_blocks(
 
 def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:
     """What a scheme's devices hide in."""
-    if scheme.encoder.cover == "circular":
+    if scheme.encoder.cover == "zero-sum":
+        return "zero-sum"
+    if scheme.encoder.cover in ("circular", "each"):
         return "circular"
     return cover_kind(config, int(link.honest(active).sum(axis=2).min()))
 

@@ -26,7 +26,20 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, DesigningPolicy, Mean, Plain, Scheme
+from airfl.schemes import (
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
+    DesigningPolicy,
+    Mean,
+    Plain,
+    Scheme,
+)
+
+#: Encoders that send the update, clipped or not, and nothing that depends on more of it.
+CLIPPING = (Plain, Clip, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, ClipWithCover)
 
 
 @dataclass(frozen=True)
@@ -178,7 +191,7 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
 
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
-    plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
+    plain = type(scheme.encoder) in CLIPPING and type(scheme.decoder) is Mean
     plain = plain and scheme.policy.sampling(config) is None
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 

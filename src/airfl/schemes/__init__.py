@@ -4,7 +4,7 @@ In: updates, power, what was received. Out: what is sent, norms, model steps. Ma
 """
 
 from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
 from airfl.schemes.public import Public
@@ -17,6 +17,8 @@ __all__ = [
     "Clip",
     "ClipWithCover",
     "ClipWithNoise",
+    "ClipWithOwnNoise",
+    "ClipWithZeroSum",
     "Decoder",
     "DesigningPolicy",
     "Encoded",

@@ -16,7 +16,7 @@ from airfl.privacy import Budget, Observer, Sampling
 from airfl.schemes.public import Public
 from airfl.schemes.transceivers import Scene, Transceiver
 
-CoverChoice = Literal["nothing", "circular", "chosen"]
+CoverChoice = Literal["nothing", "circular", "each", "chosen", "zero-sum"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Encoder(ABC):
     infinity included, what it sends is finite and no longer than ``length`` says.
     """
 
-    #: What devices hide in, as much as the promise takes: nothing, circular noise, or what ``scheme.cover`` says.
+    #: What devices hide in, as much as the promise takes: nothing, circular noise, the same with a
+    #: power of its own for each, what ``scheme.cover`` says, or perturbations that add up to zero.
     cover: ClassVar[CoverChoice] = "nothing"
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
@@ -189,4 +190,4 @@ class Scheme:
     def observer_in(self, config: Config) -> Observer:
         """The same where a configuration has a say: schemes that choose their cover promise to whom it names."""
         asked = config.privacy.observer
-        return self.observer if asked == "auto" or self.encoder.cover != "chosen" else asked
+        return self.observer if asked == "auto" or self.encoder.cover not in ("chosen", "zero-sum") else asked

@@ -9,7 +9,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
 from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
 
@@ -63,6 +63,22 @@ SCHEMES: dict[str, Scheme] = {
             "AirFL shielded",
             "Devices hide in noise and masks that the sum does not hear: the base station need not be trusted.",
             *(ClipWithCover(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "liu2024",
+            "Noise of each device's own power (plain form of Liu 2024)",
+            "Devices add as much noise as each of them should, found together with the combiners.",
+            *(ClipWithOwnNoise(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "zero-sum",
+            "Zero-sum perturbations (plain form of Liao 2022)",
+            "Devices add perturbations that cancel in the sum and nowhere else: the price is power, not noise.",
+            *(ClipWithZeroSum(), LeastNoise(), Mean()),
             promises_to="base-station",
             accountant="gaussian",
         ),

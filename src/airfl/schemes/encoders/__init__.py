@@ -1,5 +1,5 @@
 """What devices send, a file per way."""
 
-from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 
-__all__ = ["Clip", "ClipWithCover", "ClipWithNoise", "Plain"]
+__all__ = ["Clip", "ClipWithCover", "ClipWithNoise", "ClipWithOwnNoise", "ClipWithZeroSum", "Plain"]
