@@ -41,6 +41,7 @@ SCHEMES = {
     "zero-sum": Needs(budget=True),
     "replacement": Needs(budget=True),
     "liu2020": Needs(budget=True),
+    "park2023": Needs(budget=True),
     "koda2020": Needs(budget=True),
 }
 #: Whom a promise can be about, and those of them who see signals.

@@ -108,6 +108,8 @@ class Setting:
             devices are seen as in the worst.
         block: the number of this block, where this is one of several.
         hardware: amplifiers and converters.
+        estimate: of the spread of updates, as a variance of the sum, that the noise was chosen by, [trials]; None: it
+            was not.
     """
 
     round_index: int
@@ -131,6 +133,7 @@ class Setting:
     blocks: Blocks | None = None
     block: int | None = None
     hardware: Hardware = IDEAL
+    estimate: torch.Tensor | None = None
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:

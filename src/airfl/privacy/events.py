@@ -176,6 +176,8 @@ class RoundEvent:
             is told apart with μ = S times this. None: there is no bound.
         eavesdropper: the same for an eavesdropper with antennas of her own, who hears the broadcast models too.
         everything: the same for anyone who sees what every device sends, by itself and without receiver noise.
+        noise_follows_data: whether the noise was chosen by an estimate from updates; then what any accountant says of it
+            is no proof.
     """
 
     round: int
@@ -192,6 +194,7 @@ class RoundEvent:
     base_station: float | None = None
     eavesdropper: float | None = None
     everything: float | None = None
+    noise_follows_data: bool = False
 
     def __post_init__(self) -> None:
         require(isinstance(self.round, int) and self.round >= 0, f"`round` must be 0, 1, 2, ...; got {self.round!r}")
@@ -210,10 +213,9 @@ class RoundEvent:
             self.noise_source in NOISE_SOURCES,
             f"`noise_source` must be one of {', '.join(NOISE_SOURCES)}; got {self.noise_source!r}",
         )
-        require(
-            isinstance(self.hides_participation, bool),
-            f"`hides_participation` must be true or false; got {self.hides_participation!r}",
-        )
+        for name in ("hides_participation", "noise_follows_data"):
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"`{name}` must be true or false; got {value!r}")
 
     def visibility(self, observer: Observer) -> float | None:
         """How visible the most visible device is to an observer who sees signals; None: there is no bound."""

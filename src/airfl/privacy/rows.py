@@ -23,6 +23,8 @@ def row_of(event: RoundEvent) -> dict[str, Any]:
     row["clip_norm"] = event.clip_norm if math.isfinite(event.clip_norm) else None
     if not event.sampling.replaces:
         del row["sampling"]["most"]
+    if not event.noise_follows_data:
+        del row["noise_follows_data"]
     return row
 
 

@@ -3,7 +3,8 @@
 In: configuration, scheme, radio, updates. Out: settings, events, rows. May import all but runs, report and cli.
 """
 
-from airfl.rounds.booking import book, check_views, gradient_variance, update_factor
+from airfl.rounds.booking import book, check_views, update_factor
+from airfl.rounds.estimated import settled, spread_of
 from airfl.rounds.hiding import CoverUsed
 from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
@@ -28,12 +29,13 @@ __all__ = [
     "check_diameter",
     "check_views",
     "decoded",
-    "gradient_variance",
     "make_promise",
     "met_by",
     "opened",
     "record_round",
     "server_step",
+    "settled",
     "shared_lanes",
+    "spread_of",
     "update_factor",
 ]

@@ -18,12 +18,13 @@ from airfl.participation import can_hide_participation, expected_senders, sampli
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.each import find_powers
+from airfl.rounds.estimated import require_estimable, with_room
 from airfl.rounds.own import arrange_own
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
-from airfl.schemes import DesigningPolicy, Outlook, Scheme
+from airfl.schemes import DesigningPolicy, FillUp, Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 from airfl.transceiver.wideband import design_blocks
@@ -61,6 +62,7 @@ def arrange_rounds(
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
+        require_estimable(config, scheme)
         require_simple(config, scheme, "complex symbols")
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
@@ -114,6 +116,10 @@ def arrange_rounds(
             shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
+    needed = None
+    if isinstance(scheme.policy, FillUp):
+        require_estimable(config, scheme)
+        norm, needed = with_room(config, link, promise, norm, active, dim)
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return Schedule(
         scheme,
@@ -132,6 +138,7 @@ def arrange_rounds(
         tuple(hides),
         promise.budget,
         shields=tuple(shields),
+        needed=needed,
     )
 
 
@@ -139,6 +146,7 @@ def _arrange_blocks(
     config: Config, scheme: Scheme, radio: Radio, promise: Promise, clip_norm: float, dim: int, grid: Grid
 ) -> Schedule:
     """The same where a round is several blocks: policies choose levels, and blocks below them are raised."""
+    require_estimable(config, scheme, grid.count)
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.

@@ -44,6 +44,8 @@ class Schedule:
         copies: how many repetitions of a trial share its channels and combiners.
         scaling: s_t, [trials, T, K], where the policy found them itself; one row per trial that copies share.
         rule: how devices keep to their power.
+        needed: v that the promise asks for, [trials, T], where devices add what the channel, and the spread that updates
+            had in the round before, leave to be added; else None.
     """
 
     scheme: Scheme
@@ -66,6 +68,7 @@ class Schedule:
     blocks: BlockPlan | None = None
     scaling: torch.Tensor | None = field(default=None, repr=False)
     rule: PowerRule = "peak"
+    needed: torch.Tensor | None = None
 
     @property
     def over_air(self) -> bool:
@@ -267,6 +270,7 @@ class Schedule:
             copies=self.copies * copies if same else 1,
             blocks=None if self.blocks is None else repeated_plan(self.blocks, copies, link),
             scaling=self.scaling if same or self.scaling is None else stretch(self.scaling),
+            needed=None if self.needed is None else stretch(self.needed),
         )
 
     def never_heard(self) -> list[int]:

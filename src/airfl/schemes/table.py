@@ -11,7 +11,7 @@ from airfl.imports import calling, import_object, is_import_path
 from airfl.schemes.decoders import Mean
 from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
+from airfl.schemes.policies import Adaptive, EveryRoundAlone, FillUp, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -96,6 +96,14 @@ SCHEMES: dict[str, Scheme] = {
             *(Clip(), Adaptive(), Mean()),
             promises_to="model",
             accountant="liu2020",
+        ),
+        Scheme(
+            "park2023",
+            "Gradients counted as noise (plain form of Park 2023; not a proof)",
+            "Prior work: devices add the noise that an estimate of their gradients' spread leaves to be added.",
+            *(Clip(), FillUp(), Mean()),
+            promises_to="model",
+            accountant="park2023",
         ),
         Scheme(
             "koda2020",
