@@ -37,7 +37,9 @@ FINEST_GRID = 2e-5
 #: How close to its smallest value a floor is sought: every try is a composition.
 TOLERANCE = 1e-7
 #: The same where devices may be drawn more than once: there every step of a grid is a search of its own.
-STEPS_WHERE_REPLACED, FINEST_WHERE_REPLACED, CLOSE_WHERE_REPLACED = 1e3, 2e-4, 1e-3
+STEPS_WHERE_REPLACED, FINEST_WHERE_REPLACED, CLOSE_WHERE_REPLACED = 500.0, 2e-4, 1e-3
+#: And the grid that such a search begins with.
+FIRST_WHERE_REPLACED = 0.02
 #: μ², with credit, beyond which the library's grid would not do.
 HOPELESS = 1e5
 #: μ² below which the library's grid has no two points for it, and credit is of no use to anyone.
@@ -233,6 +235,7 @@ def _pld(groups: tuple[Group, ...], neighbours: Neighbours) -> PLDAccountant:
     finest, per_epsilon = FINEST_GRID, GRID_PER_EPSILON
     if _replaces(groups):
         finest, per_epsilon = FINEST_WHERE_REPLACED, STEPS_WHERE_REPLACED
+        step = max(step, FIRST_WHERE_REPLACED)
     if zeroes_out(neighbours):
         finest = max(finest, *(_width(group) / MOST_POINTS for group in groups))
     while True:
