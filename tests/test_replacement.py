@@ -96,7 +96,11 @@ def test_ledgers_keep_the_law():
     book = rounds_of(Sampling("binomial", 100, 10, most=4), 2, hides_participation=True)
     assert Ledger.from_mapping(book.to_mapping()).events == book.events
     assert "most" not in rounds_of(Sampling("poisson", 100, 10), 1).to_mapping()["events"][0]["sampling"]
-    for wrong in ({"law": "poisson", "most": 2}, {"law": "binomial", "most": 0}, {"law": "binomial", "num_active": 2.5}):
+    for wrong in (
+        {"law": "poisson", "most": 2},
+        {"law": "binomial", "most": 0},
+        {"law": "binomial", "num_active": 2.5},
+    ):
         with pytest.raises(PrivacyError):
             Sampling(**{"law": "binomial", "num_devices": 10, "num_active": 3, "most": 1, **wrong})
 
@@ -138,7 +142,9 @@ def test_who_is_drawn_twice_counts_twice(overrides):
         )
         wanted = (torch.from_numpy(expected).unsqueeze(-1) * sent).sum(dim=1).float()
         for uplink in (EquivalentUplink, SignalUplink):
-            assert torch.allclose(uplink(5, (0, 1)).receive([block], schedule.dim, setting.silenced()), wanted, atol=1e-4)
+            assert torch.allclose(
+                uplink(5, (0, 1)).receive([block], schedule.dim, setting.silenced()), wanted, atol=1e-4
+            )
     step = simulation.advance(simulation.init())
     for row, ledger in enumerate(step.after.ledgers):
         assert ledger.events[0].gain_bound == pytest.approx(multiplicities(config, row, 0).max(), rel=1e-9)

@@ -119,9 +119,7 @@ class Config(Section):
                 f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
                 "cover; use `airfl-shielded`, or leave it out"
             )
-        promised = shielded or outside or (
-            {"airfl-an", "liu2024"} & set(scheme.names) and observer == "base-station"
-        )
+        promised = shielded or outside or ({"airfl-an", "liu2024"} & set(scheme.names) and observer == "base-station")
         if "zero-sum" in scheme.names:
             promised = promised or observer != "everything"
             if self.channel.symbols == "complex":

@@ -99,7 +99,9 @@ class Sampling:
             f"a round needs 0 < K <= n; got K = {self.num_active}, n = {self.num_devices}",
         )
         whole = isinstance(self.most, int) and self.most >= 1
-        require(whole and (self.most == 1 or self.replaces), f"`most` must be 1, or more with replacement; got {self.most}")
+        require(
+            whole and (self.most == 1 or self.replaces), f"`most` must be 1, or more with replacement; got {self.most}"
+        )
         require(
             not self.replaces or float(self.num_active).is_integer(),
             f"the number of draws must be whole; got {self.num_active}",

@@ -15,10 +15,10 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
-from airfl.rounds.hardware import check_hardware
-from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.each import find_powers
 from airfl.rounds.estimated import require_estimable, with_room
+from airfl.rounds.hardware import check_hardware
+from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed

@@ -2,15 +2,16 @@
 
     minimise mean_t q_t²σ²/2 + Σ_k a_k    subject to    Σ_t S² r_it² ≤ μ*² for all i,    |s_i|²(c²/d + 2a_i) ≤ P.
 
-With combiners given it is convex in (q_t², a_k), and what a device's noise does for the most visible ones, over what it
-costs, is the same for all at the optimum. So powers are multiplied by that ratio, and scaled until the promise is
-kept; then combiners are found again for the powers that are left for updates. It starts where all add alike
-(``airfl-an``), and takes no step that does not lower the noise of the sum.
+With combiners given it is convex in (q_t², a_k), and at the optimum what a device's noise does for the others, each at
+the price of being seen, over what it costs is the same for all. So powers are multiplied by that ratio, prices by how
+visible a device is, and the powers that are found are scaled until the promise is kept; then combiners are found again
+for what noise leaves for updates. It starts where all add alike (``airfl-an``), and takes no step that does not lower
+the noise of the sum. Who will drop out or collude is not known beforehand: with dropouts all go on adding alike.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,14 +24,13 @@ from airfl.rounds.hiding import Problem, Shield
 from airfl.rounds.promise import Promise
 from airfl.transceiver import Cover, Design, Radio
 from airfl.transceiver.radio import designed_by_count
-from airfl.transceiver.sight import Sight
 
-#: How often powers and combiners are found in turn; steps of powers in between, and exponents that are tried.
-TURNS, STEPS, EXPONENTS = 6, 8, (1.0, 0.5, 0.25)
+#: How often powers and combiners are found in turn; steps of powers in between, and how often a promise is looked at.
+TURNS, STEPS, LOOKS = 6, 80, 8
 #: Less than that is no progress.
 PROGRESS = 1e-4
-#: How sharply the most visible devices, and those that ask for most power, are told from the others.
-SHARPNESS = 30.0
+#: Exponent of a step, and where prices end.
+PACE, NEXT_TO_NOTHING = 0.3, 1e-12
 #: No device adds less than so much of the mean.
 LEAST_SHARE = 1e-9
 #: How well a level has to be known.
@@ -69,8 +69,8 @@ def find_powers(
 
     def find(index: int) -> tuple[Problem, Shield]:
         problem, shield = first = start(index)
-        if float(shield.cover.own) == 0.0:
-            return first  # the receiver's noise is enough
+        if float(shield.cover.own) == 0.0 or config.system.dropout > 0.0:
+            return first  # the receiver's noise is enough, or what was planned is not what happens
         if blind is not link:
             problem = _changed(problem, link=blind)
             shield = _found(problem)
@@ -124,67 +124,105 @@ def _changed(problem: Problem, **changes: object) -> Problem:
 
 
 def _powers(problem: Problem, shield: Shield) -> tuple[Problem, Shield]:
-    """Steps of the noise powers with combiners as they are."""
+    """Better noise powers with combiners as they are: multiplicative steps, of prices of visibility and of power too."""
     devices = problem.config.system.num_devices
-    for _ in range(STEPS):
-        share = torch.ones(devices, dtype=torch.float64) if problem.share is None else problem.share
-        ratio = _worth(problem, shield, share)
-        for exponent in EXPONENTS:
-            wanted = share * ratio.pow(exponent)
-            wanted = (wanted / wanted.mean()).clamp(min=LEAST_SHARE)
-            other = _changed(problem, share=wanted)
+    share = torch.ones(devices, dtype=torch.float64) if problem.share is None else problem.share
+    rounds = _Rounds.of(_changed(problem, share=None))
+    powers, visibility = float(shield.cover.own) * share, torch.ones(devices, dtype=torch.float64)
+    weights = torch.ones_like(rounds.reaches)
+    for step in range(1, STEPS + 1):
+        ratio, seen, asked = rounds.worth(powers, visibility, weights)
+        most = seen.max()
+        visibility = (visibility * (seen / most).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
+        weights = (weights * (asked / asked.amax(dim=1, keepdim=True)).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
+        powers = powers * ratio.pow(PACE) * (problem.unit * most / problem.target)
+        if step % (STEPS // LOOKS) == 0:
+            other = _changed(problem, share=(powers / powers.mean()).clamp(min=LEAST_SHARE))
             found = _kept(other)
             if found is not None and found.noise < shield.noise * (1.0 - PROGRESS):
                 problem, shield = other, found
-                break
-        else:
-            break
     return problem, shield
 
 
-def _worth(problem: Problem, shield: Shield, share: torch.Tensor) -> torch.Tensor:
-    """What more noise of each device would do for the most visible ones, over what it would cost, [n]; about 1."""
-    devices, rounds = len(share), len(shield.norms)
-    own = float(shield.cover.own)
-    seen, helps = torch.zeros(devices, dtype=torch.float64), torch.zeros(devices, devices, dtype=torch.float64)
-    costs, louder = torch.zeros(devices, dtype=torch.float64), torch.zeros(devices, devices, dtype=torch.float64)
-    symbols = problem.grid.symbols
-    for t in range(rounds):
-        planned = torch.from_numpy(problem.planned[t])
-        sight, who = problem.sights_in(t)
-        here = torch.from_numpy(who)
-        moved, by_receiver = _moves(sight, shield.norms[t], shield.cover)
-        seen[here] += moved.diagonal(dim1=-2, dim2=-1)[0]
-        helps[here.unsqueeze(1), here] += moved.square().sum(dim=0)  # of k's noise for i
-        # The norm follows from who asks for most.
-        reaches = torch.zeros(devices, dtype=torch.float64)
-        reaches[planned[planned >= 0]] = problem.reaches[t, planned >= 0]
-        asks = reaches[here].square()
-        wished = asks * (1.0 + 2.0 * symbols * own * share[here] / problem.clip_norm**2)
-        binding = torch.softmax(SHARPNESS * (wished / wished.max()).log(), dim=0)
-        slope = binding * asks * 2.0 * symbols / problem.clip_norm**2
-        costs[here] += 1.0 + slope * (0.5 * problem.link.noise_power)
-        louder[here.unsqueeze(1), here] += slope.unsqueeze(1) * by_receiver.unsqueeze(0)
-    most = torch.softmax(SHARPNESS * (seen / seen.max().clamp(min=1e-300)).clamp(min=1e-300).log(), dim=0)
-    gain = (helps + louder) @ most
-    ratio = torch.where(costs > 0, gain / costs.clamp(min=1e-300), 1.0)
-    mean = float((ratio * share).sum() / share.sum())
-    return (ratio / mean).clamp(1e-3, 1e3)
+@dataclass(frozen=True)
+class _Rounds:
+    """All rounds as the base station sees them, with R real directions and places for K devices.
+
+    Attributes:
+        device: numbers, [T, K]; 0 where nobody sends.
+        there: whether somebody sends, [T, K].
+        signal, turned: p̃_i and Jp̃_i as columns, [T, R, K].
+        noise: of the receiver at q = 1, [T, R].
+        reaches: the norm that each device asks for without noise, [T, K].
+        slope: 2d/c².
+        unit: σ²/2.
+    """
+
+    device: torch.Tensor
+    there: torch.Tensor
+    signal: torch.Tensor
+    turned: torch.Tensor
+    noise: torch.Tensor
+    reaches: torch.Tensor
+    slope: float
+    unit: float
+
+    @staticmethod
+    def of(problem: Problem) -> _Rounds:
+        """Those of a problem in which all add alike."""
+        planned = torch.from_numpy(problem.planned)
+        sights = [problem.sights_in(t) for t in range(len(planned))]
+        width = max(len(sight.noise) for sight in sights)
+        shape = len(sights), width, planned.shape[1]
+        signal, turned = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
+        noise = torch.ones(len(sights), width, dtype=torch.float64) * max(float(sight.noise.max()) for sight in sights)
+        for t, sight in enumerate(sights):
+            rows = len(sight.noise)
+            real, imaginary = sight.signal.chunk(2)
+            here = planned[t] >= 0
+            signal[t, :rows, here], turned[t, :rows, here] = sight.signal, torch.cat([-imaginary, real])
+            noise[t, :rows] = sight.noise
+        slope = 2.0 * problem.grid.symbols / problem.clip_norm**2
+        there, unit = planned >= 0, 0.5 * problem.link.noise_power
+        return _Rounds(planned.clamp(min=0), there, signal, turned, noise, problem.reaches, slope, unit)
+
+    def worth(
+        self, powers: torch.Tensor, visibility: torch.Tensor, weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What more noise of each device does over what it costs, [n], how visible each is, [n], and q² it asks, [T, K].
+
+        Args:
+            powers: a_k, [n].
+            visibility: prices of being seen, [n].
+            weights: how much each device has to do with the norm of its rounds, [T, K].
+        """
+        adds = powers[self.device] * self.there
+        asked = self.reaches.square() * (1.0 + self.slope * adds)
+        squared = asked.amax(dim=1).clamp(min=1e-300)
+        covered = (self.signal * adds.unsqueeze(1)) @ self.signal.mT + (
+            self.turned * adds.unsqueeze(1)
+        ) @ self.turned.mT
+        covered = covered + torch.diag_embed(squared.unsqueeze(1) * self.noise)
+        solved = torch.linalg.solve(covered, self.signal)
+        moved = (self.signal.mT @ solved).square() + (self.turned.mT @ solved).square()
+        price = visibility[self.device] * self.there
+        by_norm = ((self.noise.unsqueeze(-1) * solved.square()).sum(dim=1) * price).sum(dim=1, keepdim=True)
+        share = weights * self.there
+        rise = share / share.sum(dim=1, keepdim=True).clamp(min=1e-300) * self.reaches.square() * self.slope
+        gain = self._by_device((moved @ price.unsqueeze(-1))[..., 0] + rise * by_norm, len(powers))
+        cost = self._by_device(1.0 + rise * self.unit, len(powers))
+        ratio = torch.where(cost > 0, gain / cost.clamp(min=1e-300), 1.0)
+        mean = float((ratio * powers).sum() / powers.sum())
+        seen = self._by_device((self.signal * solved).sum(dim=1), len(powers))
+        return (ratio / mean).clamp(1e-3, 1e3), seen, asked
+
+    def _by_device(self, values: torch.Tensor, devices: int) -> torch.Tensor:
+        """Values [T, K] added up by device, [n]."""
+        found = torch.zeros(devices, dtype=torch.float64)
+        return found.index_add_(0, self.device.flatten(), (values * self.there).flatten())
 
 
-def _moves(sight: Sight, norm: torch.Tensor, cover: Cover) -> tuple[torch.Tensor, torch.Tensor]:
-    """(p̃_kᵀΣ⁻¹p̃_i and (Jp̃_k)ᵀΣ⁻¹p̃_i, [2, K, K]), and by how much more of the receiver's noise helps, [K]."""
-    covered = sight.covariance(norm.square(), cover)
-    solved = torch.cholesky_solve(sight.signal, torch.linalg.cholesky(covered))
-    real, imaginary = sight.signal.chunk(2)
-    turned = torch.cat([-imaginary, real])
-    moved = torch.stack([sight.signal.mT @ solved, turned.mT @ solved])
-    return moved, (sight.noise.unsqueeze(-1) * solved.square()).sum(dim=0)
-
-
-def _combiners(
-    config: Config, radio: Radio, problem: Problem, shield: Shield, factor: float
-) -> tuple[Problem, Shield]:
+def _combiners(config: Config, radio: Radio, problem: Problem, shield: Shield, factor: float) -> tuple[Problem, Shield]:
     """Combiners for the power that noise leaves for updates: those for channels h_i/κ_i; kept if they are better."""
     share = torch.ones(config.system.num_devices, dtype=torch.float64) if problem.share is None else problem.share
     own = float(shield.cover.own)

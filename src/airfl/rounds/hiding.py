@@ -463,11 +463,11 @@ class Problem:
     def _foresight(self, world: int, t: int, what: int) -> np.random.Generator:
         return stream(self.config.system.seed, "foresight", self.link.trials[self.index], t, world, what)
 
-    def sights_in(self, row: int) -> tuple[Sight, np.ndarray]:
-        """What the base station sees of one round in the first draw, and the numbers of the devices that send there."""
+    def sights_in(self, row: int) -> Sight:
+        """What the base station sees of one round, where those send who were to."""
         found = self._sights(0, row)["base-station"]
         assert isinstance(found, Sight)
-        return found, self._who(0, row)
+        return found
 
     def _sights(self, world: int, row: int) -> dict[Observer, AnySight]:
         key = world, row

@@ -6,7 +6,16 @@ In: updates, power, what was received. Out: what is sent, norms, model steps. Ma
 from airfl.schemes.decoders import Mean
 from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, FillUp, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
+from airfl.schemes.policies import (
+    Adaptive,
+    EveryRoundAlone,
+    FillUp,
+    Ideal,
+    LeastNoise,
+    Online,
+    WithinBudget,
+    WithReplacement,
+)
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
 from airfl.schemes.transceivers import PowerRule, Scene, Transceiver

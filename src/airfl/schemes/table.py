@@ -11,7 +11,16 @@ from airfl.imports import calling, import_object, is_import_path
 from airfl.schemes.decoders import Mean
 from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, FillUp, Ideal, LeastNoise, Online, WithinBudget, WithReplacement
+from airfl.schemes.policies import (
+    Adaptive,
+    EveryRoundAlone,
+    FillUp,
+    Ideal,
+    LeastNoise,
+    Online,
+    WithinBudget,
+    WithReplacement,
+)
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 

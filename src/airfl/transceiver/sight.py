@@ -222,7 +222,9 @@ def eavesdropper_sight(
         both = torch.cat([paths, torch.ones(len(paths), 1, dtype=paths.dtype)], dim=-1)
         noise = torch.full((both.shape[1],), 0.5 * her_noise, dtype=torch.float64)
         noise[-1] = 0.5 * noise_power
-        return _sight(_stacked(both), _stacked(1j * both), noise.repeat(2), edges, honest, None, per_symbol, False, share)
+        return _sight(
+            _stacked(both), _stacked(1j * both), noise.repeat(2), edges, honest, None, per_symbol, False, share
+        )
     last = torch.ones(1, len(paths), dtype=torch.float64) if exact else gains.real.unsqueeze(0)
     turned = torch.zeros_like(last) if exact else -gains.imag.unsqueeze(0)
     signal, quadrature = torch.cat([_stacked(paths), last]), torch.cat([_stacked(1j * paths), turned])
@@ -235,9 +237,7 @@ def eavesdropper_sight(
     return _sight(signal, quadrature, noise, edges, honest, told, 1, circular, share)
 
 
-def bare_sight(
-    senders: int, edges: np.ndarray, honest: np.ndarray, share: torch.Tensor | None = None
-) -> BareSight:
+def bare_sight(senders: int, edges: np.ndarray, honest: np.ndarray, share: torch.Tensor | None = None) -> BareSight:
     """What is seen of every device by itself, without receiver noise; masks go with own noise that is alike."""
     there = torch.from_numpy(honest)
     if senders > TAKEN_APART or not len(edges):

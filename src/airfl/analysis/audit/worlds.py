@@ -45,7 +45,9 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
         link = replace(radio.link, participation_keys=tuple(keys))
         exact = config.channel.estimation_error == 0.0  # else gain bounds are those of who takes part
         own = isinstance(single.scheme.policy, DesigningPolicy)  # then scalars, and who sends, are its own too
-        if config.scheme.combiner_columns == "all" and exact and not own:  # the design does not depend on who takes part
+        if (
+            config.scheme.combiner_columns == "all" and exact and not own
+        ):  # the design does not depend on who takes part
             schedule = schedule.repeated(len(keys), link)
         else:
             steps = single.task.max_local_steps(0)

@@ -85,9 +85,7 @@ def _compact(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(times > 0, order, -1), times
 
 
-def _designs(
-    scene: Scene, served: np.ndarray, active: np.ndarray
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _designs(scene: Scene, served: np.ndarray, active: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Combiners of norm 1 [trials, T, B, m], the norms that reach all they serve, and wᴴh_i of active devices."""
     counts, units, norms, gains = (served >= 0).sum(axis=2), [], [], []
     for number in range(scene.grid.count):
