@@ -1,4 +1,4 @@
-"""Noise that is filled up by an estimate from the round before: what is added, what is booked, and that it is no proof."""
+"""Noise that is filled up by an estimate from the round before: what is added and booked, and no proof."""
 
 from __future__ import annotations
 

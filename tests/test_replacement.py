@@ -153,7 +153,7 @@ def test_who_is_drawn_twice_counts_twice(overrides):
 
 
 def test_room_for_more_is_paid_for_in_noise():
-    """Where power and not the budget sets the norms they are N_max times those of a scheme that counts everyone once."""
+    """Where power and not the budget sets the norms they are N_max times those of counting everyone once."""
     changes = {"channel.power_w": 1e-12, "scheme.combiner_columns": "all"}
     usual = small_config(changes)
     once = open_simulation(usual, "airfl-mimo", small_task(usual)).schedule

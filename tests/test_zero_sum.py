@@ -1,4 +1,4 @@
-"""Perturbations that add up to zero: what covers a device, what the sum hears of it, what is paid and what is booked."""
+"""Perturbations that add up to zero: what covers a device, what the sum hears, what is paid and booked."""
 
 from __future__ import annotations
 

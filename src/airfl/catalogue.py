@@ -43,6 +43,9 @@ SCHEMES = {
     "liu2020": Needs(budget=True),
     "park2023": Needs(budget=True),
     "koda2020": Needs(budget=True),
+    "one-bit": Needs(budget=True),
+    "one-bit-memory": Needs(budget=True),
+    "nc-airfl": Needs(budget=True),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -39,6 +39,8 @@ Purpose = Literal[
     "rotation",
     "device-noise",
     "masks",
+    "common-dither",
+    "fresh-fading",
     "mask-graph",
     "dropout",
     "colluding",

@@ -12,6 +12,7 @@ from airfl.air.hardware import Hardware
 from airfl.air.rotation import Rotation, chunk_means
 from airfl.channel.blocks import Grid
 from airfl.privacy import Observer
+from airfl.schemes import Detection
 from airfl.transceiver import Cover
 
 #: Amplifiers and converters without limits.
@@ -110,6 +111,7 @@ class Setting:
         hardware: amplifiers and converters.
         estimate: of the spread of updates, as a variance of the sum, that the noise was chosen by, [trials]; None: it
             was not.
+        detects: what the base station makes of its antennas: the sum Re(wᴴy), or energy (``air.energy``).
     """
 
     round_index: int
@@ -134,6 +136,7 @@ class Setting:
     block: int | None = None
     hardware: Hardware = IDEAL
     estimate: torch.Tensor | None = None
+    detects: Detection = "sum"
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:
@@ -167,6 +170,11 @@ class Setting:
         return self.noise_power > 0.0
 
     @property
+    def floor(self) -> torch.Tensor:
+        """σ²q², what noise alone adds to a measured energy, [trials]."""
+        return self.noise_power * self.combiner.abs().square().sum(dim=1)
+
+    @property
     def heard(self) -> torch.Tensor:
         """Places where somebody sends, [trials, K], bool."""
         return torch.from_numpy(self.active >= 0)
@@ -182,7 +190,7 @@ class Setting:
         return (self._heard_as(self.blocks.gains).amax(dim=1) / self.blocks.ratios).amax(dim=1)
 
     def _heard_as(self, gains: torch.Tensor) -> torch.Tensor:
-        return gains.real.abs() if self.per_symbol == 1 else gains.abs()
+        return gains.real.abs() if self.per_symbol == 1 and self.detects == "sum" else gains.abs()
 
     def undisturbed(self) -> Setting:
         """The same without interference: for whoever knows it, or hears the devices where it is not.
@@ -202,6 +210,8 @@ class Setting:
 
     def planned_var(self, dim: int) -> torch.Tensor:
         """Of all noise on each coordinate, [trials, d or 1]; where a rotation mixes blocks they are correlated."""
+        if self.detects != "sum":  # of a mean of m exponentials
+            return (self.floor.square() / self.channels.shape[-1]).unsqueeze(1)
         if self.blocks is None:
             return self.noise_var.unsqueeze(1)
         sent = self.blocks.noise_var[:, self.blocks.grid.block_of(dim)]

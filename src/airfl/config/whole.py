@@ -124,8 +124,8 @@ class Config(Section):
             promised = promised or observer != "everything"
             if self.channel.symbols == "complex":
                 yield (
-                    "scheme `zero-sum` perturbs both parts of symbols that carry one coordinate; with channel.symbols = "
-                    '"complex" masks of `airfl-shielded` do the same'
+                    "scheme `zero-sum` perturbs both parts of symbols that carry one coordinate; with "
+                    'channel.symbols = "complex" masks of `airfl-shielded` do the same'
                 )
         if observer in SEEING and not promised:
             yield (

@@ -178,8 +178,8 @@ class RoundEvent:
             is told apart with μ = S times this. None: there is no bound.
         eavesdropper: the same for an eavesdropper with antennas of her own, who hears the broadcast models too.
         everything: the same for anyone who sees what every device sends, by itself and without receiver noise.
-        noise_follows_data: whether the noise was chosen by an estimate from updates; then what any accountant says of it
-            is no proof.
+        noise_follows_data: whether the noise was chosen by an estimate from updates; then what any accountant says of
+            it is no proof.
     """
 
     round: int

@@ -10,19 +10,25 @@ from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
-from airfl.rounds.sending import Sending, opened
+from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.share import arrange
 from airfl.rounds.state import State, Step
+from airfl.rounds.training import Crew, Gathered, Intervention, Member, Training, pass_on, train_here
 
 __all__ = [
     "CoverUsed",
+    "Crew",
+    "Gathered",
+    "Intervention",
+    "Member",
     "Promise",
     "RoundRecord",
     "Schedule",
     "Sending",
     "State",
     "Step",
+    "Training",
     "Watch",
     "arrange",
     "book",
@@ -31,11 +37,12 @@ __all__ = [
     "decoded",
     "make_promise",
     "met_by",
-    "opened",
+    "pass_on",
     "record_round",
     "server_step",
     "settled",
     "shared_lanes",
     "spread_of",
+    "train_here",
     "update_factor",
 ]

@@ -124,7 +124,7 @@ def _changed(problem: Problem, **changes: object) -> Problem:
 
 
 def _powers(problem: Problem, shield: Shield) -> tuple[Problem, Shield]:
-    """Better noise powers with combiners as they are: multiplicative steps, of prices of visibility and of power too."""
+    """Better noise powers with combiners as they are: multiplicative steps, of prices too."""
     devices = problem.config.system.num_devices
     share = torch.ones(devices, dtype=torch.float64) if problem.share is None else problem.share
     rounds = _Rounds.of(_changed(problem, share=None))
@@ -189,7 +189,7 @@ class _Rounds:
     def worth(
         self, powers: torch.Tensor, visibility: torch.Tensor, weights: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What more noise of each device does over what it costs, [n], how visible each is, [n], and q² it asks, [T, K].
+        """What more noise of each device does over what it costs, [n], how visible each is, [n], and q² asked, [T, K].
 
         Args:
             powers: a_k, [n].

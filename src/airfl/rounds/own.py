@@ -41,7 +41,7 @@ def arrange_own(
     scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
     found = policy.transceiver(scene)
     _check(scene, scheme, found)
-    bound = _gain_bounds(scene, found)
+    bound = _gain_bounds(scene, found) if found.bound is None else found.bound
     if hides:  # the law covers rounds without a sender too
         bound = bound.clamp(min=1.0)
     _check_budget(scene, scheme, found, bound)
@@ -71,6 +71,7 @@ def arrange_own(
         blocks=plan,
         scaling=found.scaling[..., 0],
         rule=found.rule,
+        detects=found.detects,
     )
 
 

@@ -16,10 +16,11 @@ from airfl.channel.blocks import symbols_of
 from airfl.privacy import Budget
 from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.hiding import Shield
+from airfl.rounds.loud import measuring
 from airfl.rounds.observed import graph, leak_of, seen_by_all
 from airfl.rounds.promise import Promise, longest
 from airfl.rounds.wideband import BlockPlan, block_setting, repeated_plan
-from airfl.schemes import PowerRule, Public, Scheme
+from airfl.schemes import Detection, PowerRule, Public, Scheme
 from airfl.transceiver import Cover, Perk, degrees_of, perk, perk_at, served_channels, transmit, transmitted
 
 
@@ -44,8 +45,9 @@ class Schedule:
         copies: how many repetitions of a trial share its channels and combiners.
         scaling: s_t, [trials, T, K], where the policy found them itself; one row per trial that copies share.
         rule: how devices keep to their power.
-        needed: v that the promise asks for, [trials, T], where devices add what the channel, and the spread that updates
-            had in the round before, leave to be added; else None.
+        needed: v that the promise asks for, [trials, T], where devices add what the channel, and the spread of updates
+            in the round before, leave to be added; else None.
+        detects: what the base station makes of its antennas.
     """
 
     scheme: Scheme
@@ -69,6 +71,7 @@ class Schedule:
     scaling: torch.Tensor | None = field(default=None, repr=False)
     rule: PowerRule = "peak"
     needed: torch.Tensor | None = None
+    detects: Detection = "sum"
 
     @property
     def over_air(self) -> bool:
@@ -101,7 +104,9 @@ class Schedule:
 
         A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
         sender covers itself from everybody else, and has nobody to be curious about. Devices that collude hand over
-        theirs. Where some add more than others it is the one that adds most who looks. Nobody promises that interference stays, so none of it counts.
+        theirs.
+        Where some add more than others it is the one that adds most who looks. Nobody promises that interference stays,
+        so none of it counts.
         """
         weights = self.cover.weights(self.active)
         others = self._adding - self.cover.known_to_one(self.active)
@@ -190,7 +195,7 @@ class Schedule:
             self.hides_participation[apart],
             per_symbol,
         )
-        once = equipped(self.link, self._with_leak(once))
+        once = equipped(self.link, self._with_leak(measuring(once, self.detects, self.link.credited_power)))
         return once if self.copies == 1 else once.repeated(self.copies)
 
     @property

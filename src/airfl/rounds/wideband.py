@@ -33,6 +33,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.privacy import Observer
 from airfl.rounds.hardware import equipped, turned
+from airfl.rounds.loud import measuring
 from airfl.rounds.observed import seen_by_all
 from airfl.rounds.promise import longest
 from airfl.schemes import PowerRule, Scheme
@@ -161,14 +162,14 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         if looked:
             own = plan.scaling is not None
             seen = seen_by_all(link, t, active, known, true, sent, edges, cover, combiner, norm, place, own=own)
-        return equipped(link, Setting(
+        return equipped(link, measuring(Setting(
             t, active, schedule.scheme.encoder.length(schedule.clip_norm), sent.gains,
             schedule.gain_bound[::copies, t] * ratios[:, number], planned[:, number],
             norm.square() * (link.noise_power / 2.0) + unknown, link.noise_power, link.interference_power,
             cover, edges, true, sent.tx_scaling, combiner,
             seen, sent.power_w, schedule.hides_participation[::copies],
             plan.grid.per_symbol, None, number,
-        ))  # fmt: skip
+        ), schedule.detects, link.credited_power))  # fmt: skip
 
     noise, first = planned.clone(), scene(0, looked=True)
     gains = torch.zeros(spent.shape, dtype=torch.complex128)
@@ -188,6 +189,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         Blocks(plan.grid, noise, spent, left, scene, ratios,
                gains if estimated or link.config.channel.impairments or plan.scaling is not None else None,
                Rotation(link.config.system.seed, link.trials, t) if link.config.channel.rotation else None),
+        detects=schedule.detects,
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)

@@ -3,8 +3,18 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import (
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
+    Dithered,
+    Plain,
+    Sign,
+    SignWithMemory,
+)
 from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import (
     Adaptive,
@@ -18,7 +28,7 @@ from airfl.schemes.policies import (
 )
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
-from airfl.schemes.transceivers import PowerRule, Scene, Transceiver
+from airfl.schemes.transceivers import Detection, PowerRule, Scene, Transceiver
 
 __all__ = [
     "SCHEMES",
@@ -30,6 +40,8 @@ __all__ = [
     "ClipWithZeroSum",
     "Decoder",
     "DesigningPolicy",
+    "Detection",
+    "Dithered",
     "Encoded",
     "Encoder",
     "EveryRoundAlone",
@@ -45,7 +57,11 @@ __all__ = [
     "Public",
     "Scene",
     "Scheme",
+    "Sign",
+    "SignWithMemory",
     "Transceiver",
+    "Undithered",
+    "Vote",
     "WithReplacement",
     "WithinBudget",
     "scheme_named",

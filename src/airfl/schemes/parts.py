@@ -51,6 +51,10 @@ class Encoder(ABC):
         """What stands for c in all that follows, ``length`` and ``encode`` included; the configured one unless said."""
         return clip_norm
 
+    def configured(self, config: Config) -> Encoder:
+        """The same with what a configuration says about it."""
+        return self
+
     @abstractmethod
     def length(self, clip_norm: float) -> float:
         """The longest that what a device sends can be; infinite where nothing bounds it."""

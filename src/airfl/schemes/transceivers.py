@@ -19,6 +19,8 @@ from airfl.transceiver.wideband import block_channels
 #: When a device keeps to its power: in every symbol that it may fill; in each round, by sending less where its update
 #: lies dear; on average over fading, so that single rounds may exceed it.
 PowerRule = Literal["peak", "spread", "average"]
+#: What the base station makes of its antennas: the sum; energy; energy where fading is fresh for every symbol.
+Detection = Literal["sum", "energy", "fresh energy"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Transceiver:
         scaling: s_itb, [trials, T, K, B], complex128; 0 where a device sends nothing.
         minimum: the norm that the power alone would have asked for, [trials, T], for the records.
         rule: how devices keep to their power.
+        detects: what is made of the antennas.
+        bound: ‖h_i s_i‖ ‖w_tb‖ at most, [trials, T, B], where energy is measured.
     """
 
     active: np.ndarray
@@ -88,6 +92,8 @@ class Transceiver:
     scaling: torch.Tensor
     minimum: torch.Tensor
     rule: PowerRule = "peak"
+    detects: Detection = "sum"
+    bound: torch.Tensor | None = None
 
     @property
     def norm(self) -> torch.Tensor:

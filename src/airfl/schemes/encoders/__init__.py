@@ -1,5 +1,17 @@
 """What devices send, a file per way."""
 
 from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
+from airfl.schemes.encoders.dither import Dithered
+from airfl.schemes.encoders.sign import Sign, SignWithMemory
 
-__all__ = ["Clip", "ClipWithCover", "ClipWithNoise", "ClipWithOwnNoise", "ClipWithZeroSum", "Plain"]
+__all__ = [
+    "Clip",
+    "ClipWithCover",
+    "ClipWithNoise",
+    "ClipWithOwnNoise",
+    "ClipWithZeroSum",
+    "Dithered",
+    "Plain",
+    "Sign",
+    "SignWithMemory",
+]

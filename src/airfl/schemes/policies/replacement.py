@@ -104,7 +104,7 @@ def _designs(scene: Scene, served: np.ndarray, active: np.ndarray) -> tuple[torc
 
 
 def _levels(scene: Scene, least: torch.Tensor, largest: np.ndarray) -> torch.Tensor:
-    """What norms are raised to, [trials, T]: Σ max_i N_it²/q_t² ≤ A, or the floor where the law of draws is credited."""
+    """What norms are raised to, [trials, T]: Σ max_i N_it²/q_t² ≤ A, or the floor where credit goes by the law."""
     if scene.budget is None:
         return least.amin(dim=-1)
     if scene.budget.total is None:
