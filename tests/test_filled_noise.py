@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+import airfl
 from airfl import privacy
 from airfl.air import EquivalentUplink, SignalUplink
 from airfl.analysis import audit_run
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, BudgetError, Ledger, make_accountant
+from airfl.report.sentences import headline
 from airfl.rounds import settled
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.together import Log
@@ -160,6 +162,18 @@ def test_there_is_no_claim_to_audit():
         audit_run(small_config(CELL), "park2023", 20)
 
 
+def test_antennas_hear_the_noise_that_is_added():
+    """√(2 pᴴC⁻¹p) with the real noise of every device: it is in phase only."""
+    simulation = opened()
+    setting = settled(simulation.schedule, loud(simulation, 0.7))
+    paths = (setting.channels[0] * setting.tx_scaling[0].unsqueeze(-1)).numpy()
+    rows = np.concatenate([paths.real, paths.imag], axis=1)
+    credited = simulation.schedule.link.credited_power
+    covered = credited / 2 * np.eye(rows.shape[1]) + float(setting.cover.own[0]) * rows.T @ rows
+    brute = np.sqrt(np.einsum("ir,rs,is->i", rows, np.linalg.inv(covered), rows))
+    assert np.allclose(setting.seen["base-station"][0].numpy(), brute, rtol=1e-6)
+
+
 def test_equal_noise_costs_what_it_costs_elsewhere():
     simulation = opened({"channel.power_w": 1e-12})
     usual = small_config({**CELL, "scheme.names": ["airfl-mimo"], "channel.power_w": 1e-12})
@@ -168,3 +182,11 @@ def test_equal_noise_costs_what_it_costs_elsewhere():
     assert np.allclose([e.noise_var for e in mine.events], [e.noise_var for e in theirs.events], rtol=1e-9)
     spent = [make_accountant("gaussian", one, "zero-out").epsilon(1e-5) for one in (mine, theirs)]
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
+
+
+def test_a_report_says_that_nothing_is_proven(tiny):
+    result = airfl.run(tiny.replace({"scheme.names": ["park2023", "airfl-dp"], "privacy.epsilon": 20.0}))
+    told = " ".join(headline(result))
+    assert "so nothing is proven" in told
+    assert "booked by `park2023`: no promise" in told
+    assert told.count("learns at most") == 1  # about the other scheme

@@ -136,7 +136,7 @@ def arrange_rounds(
         cover,
         combiner,
         tuple(hides),
-        promise.budget,
+        promise.budget if needed is None else None,  # norms alone do not keep it
         shields=tuple(shields),
         needed=needed,
     )

@@ -18,15 +18,18 @@ import numpy as np
 import torch
 
 from airfl.air import Setting
+from airfl.air.setting import NO_EDGES
 from airfl.channel import Link
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.rounds.booking import gradient_variance
+from airfl.rounds.observed import seen_by_all
 from airfl.rounds.promise import Promise
 from airfl.rounds.records import Watch
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.state import State
 from airfl.schemes import FillUp, Scheme
+from airfl.transceiver import Transmission
 
 #: Rounding between the noise that is needed and what is booked.
 ROUNDING = 1e-9
@@ -87,11 +90,18 @@ def settled(schedule: Schedule, state: State) -> Setting:
     adding = counted(schedule.link, setting.active)
     missing = (schedule.needed[:, state.round] - setting.unknown_var - estimate).clamp(min=0.0)
     own = torch.where(adding > 0, missing / adding.clamp(min=1.0), 0.0)
+    cover, copies = replace(setting.cover, own=own), schedule.copies
+    assert copies == 1  # there is nothing to audit, and so nothing to repeat
+    norms = torch.linalg.vector_norm(setting.channels, dim=-1)
+    sent = Transmission(setting.tx_scaling, setting.gains, setting.tx_scaling.abs() * norms, setting.power_w)
+    edges, norm = (NO_EDGES,) * len(own), schedule.norm[:, state.round]
+    where = schedule.link, state.round, setting.active, setting.channels, setting.channels
     return replace(
         setting,
         noise_var=setting.noise_var + own * heard,
         unknown_var=setting.unknown_var + own * adding,
-        cover=replace(setting.cover, own=own),
+        cover=cover,
+        seen=seen_by_all(*where, sent, edges, cover, setting.combiner, norm),
         power_w=setting.power_w + setting.tx_scaling.abs().square() * own.unsqueeze(1),
         hides_participation=(False,) * len(own),
         estimate=estimate,
