@@ -149,8 +149,8 @@ def test_what_is_not_worked_out_is_refused(changes, word):
 def test_audits_pass_and_a_bound_of_half_is_caught():
     changes = {"scheme.names": ["liu2024"], "system.num_antennas": 3, "system.rounds": 2, "scheme.combiner": "auto"}
     config = little_config(3, False).replace({**changes, "scheme.combiner_columns": "active"})
-    found = audit_run(config, "liu2024", 60)
+    found = audit_run(config, "liu2024", 30)
     assert not found.findings
     assert any("antennas hear of the cover" in said for said in found.tested)
     twice = next(defect for defect in DEFECTS if defect.name == "clip × 2")
-    assert audit_run(config, "liu2024", 60, opener=twice.open).failed
+    assert audit_run(config, "liu2024", 30, opener=twice.open).failed

@@ -234,6 +234,6 @@ def test_what_is_not_worked_out_is_refused(changes, word):
 
 def test_audits_pass_and_a_bound_of_half_is_caught():
     config = little_config(3, False).replace({"scheme.names": ["replacement"]})
-    assert not audit_run(config, "replacement", 60).findings
+    assert not audit_run(config, "replacement", 30).findings
     twice = next(defect for defect in DEFECTS if defect.name == "clip × 2")
-    assert audit_run(config, "replacement", 60, opener=twice.open).failed
+    assert audit_run(config, "replacement", 30, opener=twice.open).failed

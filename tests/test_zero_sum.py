@@ -235,9 +235,9 @@ def test_too_many_pairs_are_refused(monkeypatch):
 def test_audits_pass_and_planted_defects_are_caught():
     changes = {"scheme.names": ["zero-sum"], "system.num_antennas": 3, "system.rounds": 2, "scheme.combiner": "auto"}
     config = little_config(3, False).replace(changes)
-    found = audit_run(config, "zero-sum", 60)
+    found = audit_run(config, "zero-sum", 30)
     assert not found.findings
     assert any("antennas hear of the cover" in said for said in found.tested)
     for name in ("clip × 2", "masks of half the variance"):
         defect = next(defect for defect in DEFECTS if defect.name == name)
-        assert audit_run(config, "zero-sum", 60, opener=defect.open).failed
+        assert audit_run(config, "zero-sum", 30, opener=defect.open).failed
