@@ -118,6 +118,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "scheme.truncation_share": 0.5,
         "channel.coherence_hz": 5e6,
         "privacy.accountant": "sampled",
+    "replacement": {"scheme.names": ["replacement"]},
+    "replacement-coins": {
+        "scheme.names": ["replacement"],
+        "scheme.replacement": "binomial",
+        "scheme.replacement_cap": 2,
+        "scheme.combiner_columns": "all",
+        "scheme.uplink": "signal",
+    },
+    "zero-sum": {**SHIELDED, "scheme.names": ["zero-sum", "liu2024", "park2023"]},
+    "zero-sum-signal": {
+        **SHIELDED,
+        "scheme.names": ["zero-sum", "liu2024", "park2023"],
+        "scheme.uplink": "signal",
+        "privacy.colluding": 0.2,
+        "scheme.zero_sum_power": 1000.0,
     },
     "one-bit": {"scheme.names": ["one-bit", "one-bit-memory"]},
     "nc-airfl": {

@@ -24,6 +24,8 @@ Purpose = Literal[
     "rays",
     "fading",
     "participation",
+    "multiplicity",
+    "perturbation",
     "estimation",
     "predictions",
     "phases",

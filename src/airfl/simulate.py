@@ -61,12 +61,11 @@ class Simulation:
         factor = rounds.update_factor(self.config, schedule, state.round)
         models, velocity, average = rounds.server_step(self.config, state, estimate, factor, self.start)
         # Booked before anything else can go wrong: what was sent was heard.
-        spread = None
-        if self.config.privacy.estimate_gradient_noise:
-            spread = rounds.gradient_variance(schedule, setting, sending.watch, received)
+        spread = rounds.spread_of(schedule, setting, sending.watch, received)
         booked = rounds.book(schedule, setting, self.task.max_local_steps, spread)
         ledgers = tuple(entry.on(ledger) for ledger, entry in zip(state.ledgers, booked, strict=True))
-        return Step(State(state.round + 1, models, ledgers, velocity, average, sending.memory), sending.watch, setting)
+        after = State(state.round + 1, models, ledgers, velocity, average, sending.memory, spread)
+        return Step(after, sending.watch, setting)
 
     def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
         """Test where it is time to, and write down one row per trial."""
@@ -110,7 +109,7 @@ def advance_together(
 ) -> list[Step]:
     """One round of several schemes with the same task and active devices: one call of the engine trains them all."""
     first, t, task = simulations[0], states[0].round, simulations[0].task
-    settings = [simulation.schedule.setting(t) for simulation in simulations]  # draw and design
+    settings = [rounds.settled(s.schedule, state) for s, state in zip(simulations, states, strict=True)]  # draw, design
     pairs = list(zip(simulations, settings, states, strict=True))
     lanes = rounds.shared_lanes([state.models for state in states])
     models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])

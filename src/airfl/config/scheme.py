@@ -120,6 +120,20 @@ class SchemeSection(Section):
     memory: Literal["long", "short", "mild"] = Field(
         "long", description="what tci-memory remembers: all, the last round, or all but what clipping took"
     )
+    zero_sum_power: float | None = Field(
+        None,
+        ge=0,
+        le=1e9,
+        description="power of `zero-sum`'s perturbations over that of the update; default: what takes the least noise",
+    )
+    replacement: Literal["binomial", "multinomial"] = Field(
+        "multinomial",
+        description="how `replacement` draws K devices: exactly K draws in all, or each device by coins of its own, "
+        "which hides it",
+    )
+    replacement_cap: int = Field(
+        4, ge=1, le=1000, description="how often a device counts at most in a round of `replacement`"
+    )
     feedback: float = Field(1.0, ge=0, le=1, description="β of one-bit-memory: what a device adds of its memory")
     vote_worth: float | None = Field(
         None, gt=0, le=1e12, description="a of one-bit-memory: what a vote takes off the memory. Default: ‖u‖₁/d"

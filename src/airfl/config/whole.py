@@ -56,8 +56,9 @@ class Config(Section):
             )
         if self.system.varies and self.scheme.selection != "all":
             yield '`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices'
-        if "airfl-an" in self.scheme.names and self.channel.estimation_error > 0:
-            yield f"scheme `airfl-an` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        for name in ("airfl-an", "liu2024"):
+            if name in self.scheme.names and self.channel.estimation_error > 0:
+                yield f"scheme `{name}` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
         yield from self._exactness_problems([name for name, entry in needs.items() if entry.exact])
         yield from self._impairment_problems()
         private = [name for name, entry in needs.items() if entry.budget]
@@ -143,7 +144,7 @@ class Config(Section):
         for key, what in (("clipping_db", "symbol by symbol"), ("adc_bits", "antenna by antenna")):
             if key in self.channel.impairments and self.scheme.uplink == "equivalent":
                 yield f'`channel.{key}` acts {what}, which takes scheme.uplink = "signal"'
-        hidden = [name for name in self.scheme.names if name in ("airfl-an", "airfl-shielded")]
+        hidden = [name for name in self.scheme.names if name in ("airfl-an", "airfl-shielded", "liu2024", "zero-sum")]
         for key in self.channel.impairments if hidden else ():
             yield (
                 f"scheme `{hidden[0]}` hides devices in noise or masks of their own, which is not simulated with "
@@ -163,7 +164,14 @@ class Config(Section):
                 f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
                 "cover; use `airfl-shielded`, or leave it out"
             )
-        promised = shielded or outside or ("airfl-an" in scheme.names and observer == "base-station")
+        promised = shielded or outside or ({"airfl-an", "liu2024"} & set(scheme.names) and observer == "base-station")
+        if "zero-sum" in scheme.names:
+            promised = promised or observer != "everything"
+            if self.channel.symbols == "complex":
+                yield (
+                    "scheme `zero-sum` perturbs both parts of symbols that carry one coordinate; with "
+                    'channel.symbols = "complex" masks of `airfl-shielded` do the same'
+                )
         if observer in SEEING and not promised:
             yield (
                 f'`privacy.observer` = "{observer}" takes a scheme that hides devices in the signals themselves; use '

@@ -3,7 +3,8 @@
 In: configuration, scheme, radio, updates. Out: settings, events, rows. May import all but runs, report and cli.
 """
 
-from airfl.rounds.booking import book, check_views, gradient_variance, update_factor
+from airfl.rounds.booking import book, check_views, update_factor
+from airfl.rounds.estimated import settled, spread_of
 from airfl.rounds.hiding import CoverUsed
 from airfl.rounds.lanes import Lane, met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
@@ -35,14 +36,15 @@ __all__ = [
     "check_diameter",
     "check_views",
     "decoded",
-    "gradient_variance",
     "make_promise",
     "met_by",
     "no_memory",
     "pass_on",
     "record_round",
     "server_step",
+    "settled",
     "shared_lanes",
+    "spread_of",
     "train_here",
     "update_factor",
 ]

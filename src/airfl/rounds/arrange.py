@@ -15,6 +15,8 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import expected_senders, sampling_of
+from airfl.rounds.each import find_powers
+from airfl.rounds.estimated import require_estimable, with_room
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
@@ -22,7 +24,7 @@ from airfl.rounds.promise import Promise, hides_participation, longest, make_pro
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
-from airfl.schemes import DesigningPolicy, Outlook, Scheme
+from airfl.schemes import DesigningPolicy, FillUp, Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 from airfl.transceiver.wideband import design_blocks
@@ -60,6 +62,7 @@ def arrange_rounds(
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
+        require_estimable(config, scheme)
         require_simple(config, scheme, "complex symbols")
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
@@ -106,9 +109,17 @@ def arrange_rounds(
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
         kind = _kind(config, scheme, link, active)
-        shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
+        if scheme.encoder.cover == "each":
+            shields, design = find_powers(config, radio, promise, design, factor, gain_bound, active, dim)
+            norm = design.norm * factor
+        else:
+            shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
+    needed = None
+    if isinstance(scheme.policy, FillUp):
+        require_estimable(config, scheme)
+        norm, needed = with_room(config, link, promise, norm, active, dim)
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return Schedule(
         scheme,
@@ -125,8 +136,9 @@ def arrange_rounds(
         cover,
         combiner,
         tuple(hides),
-        promise.budget,
+        promise.budget if needed is None else None,  # norms alone do not keep it
         shields=tuple(shields),
+        needed=needed,
     )
 
 
@@ -134,6 +146,7 @@ def _arrange_blocks(
     config: Config, scheme: Scheme, radio: Radio, promise: Promise, clip_norm: float, dim: int, grid: Grid
 ) -> Schedule:
     """The same where a round is several blocks: policies choose levels, and blocks below them are raised."""
+    require_estimable(config, scheme, grid.count)
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
@@ -196,7 +209,9 @@ def _arrange_blocks(
 
 def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:
     """What a scheme's devices hide in."""
-    if scheme.encoder.cover == "circular":
+    if scheme.encoder.cover == "zero-sum":
+        return "zero-sum"
+    if scheme.encoder.cover in ("circular", "each"):
         return "circular"
     return cover_kind(config, int(link.honest(active).sum(axis=2).min()))
 

@@ -46,9 +46,10 @@ def book(
 
     Args:
         max_local_steps: Q of a trial, given its row; None: no bound that uses it is booked.
-        gradient_var: an estimate per trial, where one was asked for.
+        gradient_var: an estimate per trial, where one was asked for; one that the noise was chosen by takes its place.
     """
     template, config = schedule.promise.template, schedule.link.config
+    gradient_var = gradient_var if setting.estimate is None else setting.estimate
     booked: list[Booked] = []
     copies, loudest = schedule.copies if gradient_var is None else 1, setting.loudest
     for row in range(0, len(setting.gains), copies):
@@ -72,6 +73,7 @@ def book(
             domain=domain,
             hides_participation=setting.hides_participation[row],
             gradient_var=None if gradient_var is None else float(gradient_var[row]),
+            noise_follows_data=setting.estimate is not None,
             **{name.replace("-", "_"): _largest(values[row]) for name, values in setting.seen.items()},
         )
         total = template.sampling.num_devices

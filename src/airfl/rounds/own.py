@@ -13,7 +13,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import is_outside
 from airfl.participation import expected_senders
-from airfl.rounds.promise import Promise, hides_participation, longest
+from airfl.rounds.promise import Promise, longest
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.wideband import BlockPlan
 from airfl.schemes import DesigningPolicy, Scene, Scheme, Transceiver
@@ -35,7 +35,7 @@ def arrange_own(
 ) -> Schedule:
     """Ask the policy for all rounds, check what it found, and see what that books."""
     _require_plain(config, scheme, grid)
-    hides = not is_outside(policy) and policy.ignores_participation(config) and hides_participation(config, scheme)
+    hides = not is_outside(policy) and policy.ignores_participation(config) and promise.template.hides_participation
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
     link = radio.link

@@ -31,6 +31,8 @@ from airfl.schemes import (
     Clip,
     ClipWithCover,
     ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
     Decoder,
     DesigningPolicy,
     Encoder,
@@ -38,6 +40,9 @@ from airfl.schemes import (
     Plain,
     Scheme,
 )
+
+#: Encoders that send the update, clipped or not, and nothing that depends on more of it.
+CLIPPING = (Plain, Clip, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, ClipWithCover)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,9 @@ def make_promise(
         scheme: whom it promises to, and by whose arithmetic; where it does not say, as configured, and ``auto`` is the
             tightest that is proven for the run.
     """
-    learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
+    learning, privacy = config.learning, config.privacy
+    own = scheme.policy.sampling(config)
+    sampling = own or sampling_of(config)
     senders: float = sampling.num_active
     if config.system.varies:
         senders = expected_senders(config)
@@ -188,13 +195,17 @@ def hides_participation(config: Config, scheme: Scheme) -> bool:
     """Whether sampling can earn credit with this encoder and decoder: neither may look at who takes part."""
     looks = type(scheme.decoder).decode_in is not Decoder.decode_in
     looks |= is_outside(scheme.encoder) and type(scheme.encoder).encode_in is not Encoder.encode_in
+    if scheme.policy.sampling(config) is not None:
+        own = isinstance(scheme.policy, DesigningPolicy) and scheme.policy.ignores_participation(config)
+        return own and not looks and not scheme.encoder.remembers
     return can_hide_participation(config, tells=looks, remembers=scheme.encoder.remembers)
 
 
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
-    plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
+    plain = type(scheme.encoder) in CLIPPING and type(scheme.decoder) is Mean
     plain = plain and not isinstance(scheme.policy, DesigningPolicy)  # one gain for all entries of all devices
+    plain = plain and scheme.policy.sampling(config) is None
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 

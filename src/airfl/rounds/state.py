@@ -31,6 +31,8 @@ class State:
 
     Attributes:
         memory: what devices remember from round to round, [trials, n, d]; None for an encoder without memory.
+        spread: how far the updates of the last round spread, as a variance of their sum, [trials]; None where nobody
+            asked.
     """
 
     round: int
@@ -39,6 +41,7 @@ class State:
     velocity: torch.Tensor | None = None
     average: torch.Tensor | None = None
     memory: torch.Tensor | None = None
+    spread: torch.Tensor | None = None
 
     @property
     def released(self) -> torch.Tensor:

@@ -9,6 +9,13 @@ from airfl.schemes.encoders import (
     ClipWithCover,
     ClipWithMemory,
     ClipWithNoise,
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import (
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
     Dithered,
     Plain,
     Sign,
@@ -28,6 +35,12 @@ from airfl.schemes.policies import (
     RandomOrthogonal,
     TruncatedInversion,
     WithinBudget,
+    FillUp,
+    Ideal,
+    LeastNoise,
+    Online,
+    WithinBudget,
+    WithReplacement,
 )
 from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
@@ -40,6 +53,8 @@ __all__ = [
     "ClipWithCover",
     "ClipWithMemory",
     "ClipWithNoise",
+    "ClipWithOwnNoise",
+    "ClipWithZeroSum",
     "Decoder",
     "DesigningPolicy",
     "Detection",
@@ -47,6 +62,7 @@ __all__ = [
     "Encoded",
     "Encoder",
     "EveryRoundAlone",
+    "FillUp",
     "Ideal",
     "LeastError",
     "LeastNoise",
@@ -71,6 +87,7 @@ __all__ = [
     "TruncatedInversion",
     "Undithered",
     "Vote",
+    "WithReplacement",
     "WithinBudget",
     "scheme_named",
     "scheme_shown",

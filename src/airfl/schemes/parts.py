@@ -12,11 +12,11 @@ import torch
 from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
-from airfl.privacy import Budget, Observer
+from airfl.privacy import Budget, Observer, Sampling
 from airfl.schemes.public import Public
 from airfl.schemes.transceivers import Scene, Transceiver
 
-CoverChoice = Literal["nothing", "circular", "chosen"]
+CoverChoice = Literal["nothing", "circular", "each", "chosen", "zero-sum"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Encoder(ABC):
     infinity included, what it sends is finite and no longer than ``length`` says.
     """
 
-    #: What devices hide in, as much as the promise takes: nothing, circular noise, or what ``scheme.cover`` says.
+    #: What devices hide in, as much as the promise takes: nothing, circular noise, the same with a
+    #: power of its own for each, what ``scheme.cover`` says, or perturbations that add up to zero.
     cover: ClassVar[CoverChoice] = "nothing"
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
@@ -122,6 +123,10 @@ class Policy(ABC):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """q_t ≥ π_t, [trials, T]."""
 
+    def sampling(self, config: Config) -> Sampling | None:
+        """The law by which the scheme draws its devices itself; None: as configured."""
+        return None
+
 
 class DesigningPolicy(Policy):
     """A policy that finds combiners and transmit scalars itself, and not only how large combiners are."""
@@ -195,4 +200,4 @@ class Scheme:
     def observer_in(self, config: Config) -> Observer:
         """The same where a configuration has a say: schemes that choose their cover promise to whom it names."""
         asked = config.privacy.observer
-        return self.observer if asked == "auto" or self.encoder.cover != "chosen" else asked
+        return self.observer if asked == "auto" or self.encoder.cover not in ("chosen", "zero-sum") else asked

@@ -14,6 +14,13 @@ from airfl.schemes.encoders import (
     ClipWithCover,
     ClipWithMemory,
     ClipWithNoise,
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import (
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
     Dithered,
     Plain,
     Sign,
@@ -34,6 +41,12 @@ from airfl.schemes.policies import (
     RandomOrthogonal,
     TruncatedInversion,
     WithinBudget,
+    FillUp,
+    Ideal,
+    LeastNoise,
+    Online,
+    WithinBudget,
+    WithReplacement,
 )
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
@@ -90,12 +103,43 @@ SCHEMES: dict[str, Scheme] = {
             accountant="gaussian",
         ),
         Scheme(
+            "liu2024",
+            "Noise of each device's own power (plain form of Liu 2024)",
+            "Devices add as much noise as each of them should, found together with the combiners.",
+            *(ClipWithOwnNoise(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "zero-sum",
+            "Zero-sum perturbations (plain form of Liao 2022)",
+            "Devices add perturbations that cancel in the sum and nowhere else: the price is power, not noise.",
+            *(ClipWithZeroSum(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "replacement",
+            "Sampling with replacement (plain form of Hu 2024)",
+            "Devices are drawn with replacement, and who is drawn twice counts twice: the price of room for it.",
+            *(Clip(), WithReplacement(), Mean()),
+            promises_to="model",
+        ),
+        Scheme(
             "liu2020",
             "Adaptive power (Liu 2020)",
             "Prior work: the budget of Liu & Simeone, spent late because noise of early rounds is forgotten.",
             *(Clip(), Adaptive(), Mean()),
             promises_to="model",
             accountant="liu2020",
+        ),
+        Scheme(
+            "park2023",
+            "Gradients counted as noise (plain form of Park 2023; not a proof)",
+            "Prior work: devices add the noise that an estimate of their gradients' spread leaves to be added.",
+            *(Clip(), FillUp(), Mean()),
+            promises_to="model",
+            accountant="park2023",
         ),
         Scheme(
             "koda2020",

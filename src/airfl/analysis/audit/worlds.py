@@ -78,7 +78,8 @@ def with_ideal_converters(opener: Opener) -> Opener:
 
 def one_draw(single: Simulation) -> bool:
     """Whether all repetitions of a trial have the same devices in every round."""
-    return single.config.system.everyone or single.scheme.encoder.cover != "nothing"
+    everyone = single.config.system.everyone and single.scheme.policy.sampling(single.config) is None
+    return everyone or single.scheme.encoder.cover != "nothing"
 
 
 def took_part(schedule: Schedule) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What devices send, a file per way."""
 
-from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.encoders.dither import Dithered
 from airfl.schemes.encoders.memory import ClipWithMemory
 from airfl.schemes.encoders.sign import Sign, SignWithMemory
@@ -10,6 +10,8 @@ __all__ = [
     "ClipWithCover",
     "ClipWithMemory",
     "ClipWithNoise",
+    "ClipWithOwnNoise",
+    "ClipWithZeroSum",
     "Dithered",
     "Plain",
     "Sign",

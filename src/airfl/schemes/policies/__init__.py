@@ -3,9 +3,10 @@
 from airfl.schemes.policies.energy import Energies
 from airfl.schemes.policies.least_error import LeastError
 from airfl.schemes.policies.most import MostDevices
-from airfl.schemes.policies.norms import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies.norms import Adaptive, EveryRoundAlone, FillUp, Ideal, LeastNoise, Online, WithinBudget
 from airfl.schemes.policies.orthogonal import RandomOrthogonal
 from airfl.schemes.policies.over_rounds import OverRounds
+from airfl.schemes.policies.replacement import WithReplacement
 from airfl.schemes.policies.scaled import LeastTold
 from airfl.schemes.policies.truncated import TruncatedInversion
 
@@ -13,6 +14,7 @@ __all__ = [
     "Adaptive",
     "Energies",
     "EveryRoundAlone",
+    "FillUp",
     "Ideal",
     "LeastError",
     "LeastNoise",
@@ -22,5 +24,6 @@ __all__ = [
     "OverRounds",
     "RandomOrthogonal",
     "TruncatedInversion",
+    "WithReplacement",
     "WithinBudget",
 ]

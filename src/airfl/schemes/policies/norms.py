@@ -43,6 +43,10 @@ class LeastNoise(Policy):
         return outlook.minimum
 
 
+class FillUp(LeastNoise):
+    """q_t = π_t, and devices add what noise is missing, by an estimate of what updates add themselves: not a proof."""
+
+
 class WithinBudget(Policy):
     """The least noise that keeps the promise, knowing all rounds."""
 
