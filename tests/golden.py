@@ -118,6 +118,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "scheme.truncation_share": 0.5,
         "channel.coherence_hz": 5e6,
         "privacy.accountant": "sampled",
+    },
     "replacement": {"scheme.names": ["replacement"]},
     "replacement-coins": {
         "scheme.names": ["replacement"],

@@ -9,11 +9,6 @@ from airfl.schemes.encoders import (
     ClipWithCover,
     ClipWithMemory,
     ClipWithNoise,
-from airfl.schemes.decoders import Mean, Undithered, Vote
-from airfl.schemes.encoders import (
-    Clip,
-    ClipWithCover,
-    ClipWithNoise,
     ClipWithOwnNoise,
     ClipWithZeroSum,
     Dithered,
@@ -25,6 +20,7 @@ from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outl
 from airfl.schemes.policies import (
     Adaptive,
     EveryRoundAlone,
+    FillUp,
     Ideal,
     LeastError,
     LeastNoise,
@@ -34,11 +30,6 @@ from airfl.schemes.policies import (
     OverRounds,
     RandomOrthogonal,
     TruncatedInversion,
-    WithinBudget,
-    FillUp,
-    Ideal,
-    LeastNoise,
-    Online,
     WithinBudget,
     WithReplacement,
 )

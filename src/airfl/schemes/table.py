@@ -14,11 +14,6 @@ from airfl.schemes.encoders import (
     ClipWithCover,
     ClipWithMemory,
     ClipWithNoise,
-from airfl.schemes.decoders import Mean, Undithered, Vote
-from airfl.schemes.encoders import (
-    Clip,
-    ClipWithCover,
-    ClipWithNoise,
     ClipWithOwnNoise,
     ClipWithZeroSum,
     Dithered,
@@ -31,6 +26,7 @@ from airfl.schemes.policies import (
     Adaptive,
     Energies,
     EveryRoundAlone,
+    FillUp,
     Ideal,
     LeastError,
     LeastNoise,
@@ -40,11 +36,6 @@ from airfl.schemes.policies import (
     OverRounds,
     RandomOrthogonal,
     TruncatedInversion,
-    WithinBudget,
-    FillUp,
-    Ideal,
-    LeastNoise,
-    Online,
     WithinBudget,
     WithReplacement,
 )
