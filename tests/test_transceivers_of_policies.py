@@ -163,3 +163,29 @@ def test_what_is_not_worked_out_is_refused(overrides):
 def test_nobody_in_the_table_is_asked_both_ways():
     for entry in SCHEMES.values():
         assert isinstance(entry.policy, DesigningPolicy) or type(entry.policy).norms is not DesigningPolicy.norms
+
+
+class Divides(Mean):
+    """By how many sent: that tells who was there."""
+
+    def decode_in(self, received, clip_norm, senders, public):
+        return received * (senders / public.senders(received.shape[1]).clamp(min=1.0)).to(received)
+
+
+class Looks(Clip):
+    def encode_in(self, block, clip_norm, memory, public):
+        return self.encode(block, clip_norm, memory)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "hides"), [(Clip, Mean, True), (Clip, Divides, False), (Looks, Mean, False)]
+)
+@pytest.mark.parametrize("overrides", [{}, {"channel.coherence_hz": 5e6}])
+def test_parts_that_look_at_who_takes_part_earn_no_sampling_credit(encoder, decoder, hides, overrides):
+    drawn = {"system.sampling": "poisson", "system.participation": 0.3, "scheme.combiner_columns": "all"}
+    config = small_config({**drawn, "privacy.accountant": "sampled", **overrides})
+    looking = Scheme("looks", "Looks", "Parts under test.", encoder(), SCHEMES["airfl-dp"].policy, decoder(), "model")
+    simulation = open_simulation(config, looking, small_task(config))
+    event = simulation.advance(simulation.init()).after.ledgers[0].events[0]
+    assert event.hides_participation is hides
+    assert simulation.schedule.promise.template.hides_participation is hides

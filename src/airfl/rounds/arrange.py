@@ -90,7 +90,7 @@ def arrange_rounds(
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
-    tells = scheme.encoder.cover != "nothing" or scheme.encoder.remembers
+    tells = scheme.encoder.cover != "nothing" or scheme.tells_who
     hides = [can_hide_participation(config, tells=tells)] * len(link.trials)
     norms_of = _checked_norms(scheme)
     if config.scheme.combiner_columns != "all" and is_outside(scheme.policy):
@@ -137,7 +137,7 @@ def _arrange_blocks(
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
-    hides = config.scheme.combiner_columns == "all" and can_hide_participation(config, tells=scheme.encoder.remembers)
+    hides = config.scheme.combiner_columns == "all" and can_hide_participation(config, tells=scheme.tells_who)
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()
     # The quietest block: noise that had to be raised is not free.

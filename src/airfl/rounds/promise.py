@@ -138,7 +138,7 @@ def make_promise(
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
-        hides_participation=can_hide_participation(config, tells=scheme.encoder.remembers),
+        hides_participation=can_hide_participation(config, tells=scheme.tells_who),
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
