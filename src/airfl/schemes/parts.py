@@ -181,8 +181,8 @@ class Scheme:
     def tells_who(self) -> bool:
         """Whether what is released may tell who took part.
 
-        Memories tell of rounds before; encoders and decoders that look at what everybody knows of a round see who is in it:
-        whoever divides by the number of senders tells it.
+        Memories tell of rounds before; encoders and decoders that look at what everybody knows of a round see who is in
+        it: whoever divides by the number of senders tells it.
         """
         looks = (self.encoder.encode_in, Encoder.encode_in), (self.decoder.decode_in, Decoder.decode_in)
         return self.encoder.remembers or any(getattr(own, "__func__", own) is not plain for own, plain in looks)
