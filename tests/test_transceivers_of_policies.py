@@ -224,7 +224,7 @@ class Liar(Inverts):
         ("raises", {}, "failed: .*no idea"),
         ("nothing", {}, "must return a Transceiver"),
         ("twice", {}, "each once in a round"),
-        ("gap", {}, "after the last of them"),
+        ("gap", {}, "after the last"),
         ("unknown", {}, "that take part"),
         ("rounds", {}, "2 trials and 3 rounds"),
         ("fresh energy", {}, "even out path gains"),
@@ -249,7 +249,7 @@ def test_blocks_with_gains_of_their_own_earn_no_credit_for_a_hidden_state():
 
 def test_an_eavesdropper_hears_gains_as_they_are():
     """She hears nothing herself, and the models show a device as loud as the sum has it."""
-    far = {"eavesdropper.distance_m": 1e6, "eavesdropper.antennas": 1}
+    far = {"eavesdropper.distance_m": 1e6, "eavesdropper.noise_density_dbm_hz": -100.0}
     for share in (1.0, 2.0):
         simulation = opened(Inverts(share=share, scale=4.0), far)
         event = simulation.advance(simulation.init()).after.ledgers[0].events[0]

@@ -81,7 +81,7 @@ def book(
 
 
 def _gains(setting: Setting, row: int) -> torch.Tensor:
-    """How much louder or softer a change of each device's update may come out in the sum, [K]: as in its loudest block."""
+    """|g_i| of every device, [K]; where blocks differ, as in the loudest of them."""
     if setting.blocks is None or setting.blocks.gains is None:
         return setting.gains[row].abs()
     return setting.blocks.gains[row].abs().amax(dim=-1)

@@ -87,8 +87,8 @@ def arrange_own(
 def _without_hidden_state(config: Config, scheme: Scheme, promise: Promise) -> Promise:
     """The same promise kept without credit for a model that nobody sees until the end.
 
-    That counts on noise which hides whatever the model differs by, in any direction. Energies are not linear in updates,
-    and a block where gains are small may have less noise than is booked: enough for what is sent in it, and no more.
+    That counts on noise which hides whatever the model differs by, in any direction. Energies are not linear in
+    updates, and a block where gains are small may have less noise than is booked: enough for what is sent in it.
     """
     if promise.accountant == "convergent":
         if (scheme.accountant or config.privacy.accountant) == "convergent":
@@ -134,7 +134,7 @@ def _gain_bounds(scene: Scene, found: Transceiver) -> torch.Tensor:
 
 
 def _check_answer(scene: Scene, scheme: Scheme, found: Transceiver) -> None:
-    """Who sends, as a policy from outside has it: some of those who take part, each once; a second time is not booked."""
+    """Who sends, as a policy from outside has it: some of those who take part, each once, as is booked."""
     name, planned = type(scheme.policy).__name__, scene.active()
     tensors = isinstance(found, Transceiver) and all(
         isinstance(part, torch.Tensor) for part in (found.combiner, found.scaling, found.minimum)
@@ -152,7 +152,7 @@ def _check_answer(scene: Scene, scheme: Scheme, found: Transceiver) -> None:
     once = len(np.unique(numbers)) == len(numbers) and bool(np.isin(numbers, known).all() and (active < total).all())
     if not once or bool((~there[..., :-1] & there[..., 1:]).any()):
         raise InputError(
-            f"policy `{name}` must let devices send that take part, each once in a round, with −1 after the last of them"
+            f"policy `{name}` must let devices send that take part, each once in a round, with −1 after the last"
         )
     if found.detects != "sum":
         check_energies(scene, found)
