@@ -42,7 +42,8 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
     else:
         radio = open_radio(config, rows)
         link = replace(radio.link, participation_keys=tuple(keys))
-        exact = config.channel.estimation_error == 0.0  # else gain bounds are those of who takes part
+        # Else gain bounds and transmit scalars are those of who takes part.
+        exact = config.channel.estimation_error == 0.0 and schedule.scaling is None
         if config.scheme.combiner_columns == "all" and exact:  # the design does not depend on who takes part
             schedule = schedule.repeated(len(keys), link)
         else:
