@@ -95,6 +95,7 @@ def observed(
     """
     privacy, exact = link.config.privacy, link.config.channel.estimation_error == 0.0
     honest = ~link.colluding[index, who]
+    unit_gains = exact and scaling is None
     scaling = 1.0 / received_gains(combiner, known) if scaling is None else scaling
     told = None if exact or privacy.credit_leak else combiner
     per_symbol = 1 if link.config.channel.symbols == "real" else 2
@@ -117,7 +118,7 @@ def observed(
                 link.noise_power,
                 edges,
                 honest,
-                exact=exact,
+                exact=unit_gains,
                 credit=privacy.credit_leak,
                 per_symbol=per_symbol,
                 circular=circular,
