@@ -318,8 +318,8 @@ def test_a_trial_alone_is_the_trial_in_a_batch():
         ({"scheme.truncation_share": 0.5, "scheme.truncation_threshold": 0.5}, "say the same thing"),
         ({"scheme.truncation_share": 0.5, "scheme.gradient_bound": 0.5}, "give one of them"),
         ({"scheme.truncation_share": 1.0}, "truncation_share"),
-        ({"channel.csi_error": 0.01}, "finds its own combiners"),
-        ({"channel.symbols": "complex"}, "finds its own combiners"),
+        ({"channel.csi_error": 0.01}, "transmit scalars of its own"),
+        ({"channel.symbols": "complex"}, "transmit scalars of its own"),
         (
             {"privacy.accountant": "convergent", "learning.domain_diameter": 5.0, "privacy.smoothness": 1.0},
             "convergent` counts on clipped updates|convergent` does not hold",

@@ -56,7 +56,9 @@ def arrange_own(
     bound = _gain_bounds(scene, found) if found.bound is None or found.detects == "sum" else found.bound
     if hides:
         bound = bound.clamp(min=1.0)  # a round in which nobody was drawn is booked as any other
-    _check_budget(scene, scheme, found, bound)
+    # A law that draws devices several times counts that itself.
+    loud = torch.ones_like(bound) if hides and promise.template.sampling.replaces else bound
+    _check_budget(scene, scheme, found, loud)
     norm, widest = found.norm, bound.amax(dim=-1)
     plan = None
     if grid.count > 1:
@@ -73,7 +75,7 @@ def arrange_own(
         clip_norm,
         expected_senders(config) if config.system.varies else float(config.system.num_active),
         found.active,
-        link.active(scene.rounds),
+        found.active if policy.sampling(config) is not None else link.active(scene.rounds),
         found.minimum,
         norm[..., 0] if plan is None else (plan.norm / plan.ratios).amin(dim=-1),
         widest,
