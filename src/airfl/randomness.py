@@ -44,6 +44,7 @@ Purpose = Literal[
     "eavesdropper",
     "foresight",
     "canaries",
+    "standardise",
 ]
 
 

@@ -74,13 +74,14 @@ class Simulation:
     def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
         """Test where it is time to, and write down one row per trial."""
         after, done = step.after, step.after.round
-        due = done == self.config.system.rounds or done % self.config.engine.eval_every == 0
-        tested = self.task.evaluate(after.released) if due else None
+        last = done == self.config.system.rounds
+        due = last or done % self.config.engine.eval_every == 0
+        tested = (self.task.evaluate(after.released), self.task.measure(after.released, last)) if due else (None, None)
         trained = None
         if self.config.engine.train_loss == "global":
             trained = self.task.evaluate(after.released, "train")[1] if due else np.full(len(after.models), math.nan)
-        ledgers, watch = after.ledgers, step.watch
-        return after, rounds.record_round(self.config, self.schedule, step.setting, ledgers, watch, tested, trained)
+        seen = step.after.ledgers, step.watch, *tested, trained
+        return after, rounds.record_round(self.config, self.schedule, step.setting, *seen)
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
         """Run the rounds that are left, yielding after each. ``release`` comes before a final model is handed on."""

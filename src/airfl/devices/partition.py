@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,11 +15,19 @@ class Partition:
     """Training samples of every device, in one array with offsets, and the common test set.
 
     Device i trains on ``train[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        own: where data come in devices, samples that device i keeps for itself to test on,
+            ``own[own_offsets[i]:own_offsets[i + 1]]``.
+        owners: by what number the data call device i, [n].
     """
 
     train: np.ndarray
     offsets: np.ndarray
     test: np.ndarray
+    own: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    own_offsets: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @property
     def sizes(self) -> np.ndarray:

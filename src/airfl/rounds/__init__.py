@@ -7,7 +7,7 @@ from airfl.rounds.booking import book, check_views, gradient_variance, update_fa
 from airfl.rounds.hiding import CoverUsed
 from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
-from airfl.rounds.records import RoundRecord, Watch, record_round
+from airfl.rounds.records import MEASURED, RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
@@ -15,6 +15,7 @@ from airfl.rounds.share import arrange
 from airfl.rounds.state import State, Step
 
 __all__ = [
+    "MEASURED",
     "CoverUsed",
     "Promise",
     "RoundRecord",

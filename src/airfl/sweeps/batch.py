@@ -160,7 +160,8 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
     learning = first.learning
-    task = open_task(first, batch.trials, _samples(learning.dataset, learning.data_dir, learning.features, where))
+    named = learning.dataset, learning.data_dir, learning.features
+    task = open_task(first, batch.trials, _samples(*named, where, learning.declared))
     radios: dict[str, Radio] = {}
     simulations = {}
     for point, config in configs.items():

@@ -1,0 +1,79 @@
+"""Who trains and who is tested on, where the data say themselves whose sample it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from airfl.config import Learning
+from airfl.devices.dataset import Dataset
+from airfl.devices.partition import Partition
+from airfl.errors import InputError
+
+#: Share of the devices that are left which ``split = "validation"`` tests on.
+VALIDATION = 6
+
+
+def partition_owned(
+    dataset: Dataset, num_devices: int, learning: Learning, generator: np.random.Generator
+) -> Partition:
+    """Choose devices to train and devices to test on, and keep each training device's later samples for itself.
+
+    ``held_out_devices`` of those that have samples to train on are drawn and tested on; their later samples are not.
+    With ``split = "validation"`` a sixth of the others stands in for them, and later samples are drawn from the earlier
+    ones; nothing that is held out is touched. With ``split = "pooled"`` no device is held out, and the later samples
+    of all are the test part.
+    """
+    if dataset.owners is None:
+        raise InputError(
+            f'`learning.partition` = "devices" needs data that come in devices, and data set `{learning.dataset}` does '
+            'not say whose sample it is; use "iid", "classes" or "dirichlet"'
+        )
+    later = dataset.later if dataset.later is not None else np.zeros(len(dataset.labels), dtype=bool)
+    early = _by_owner(dataset.owners, np.flatnonzero(~later))
+    order = generator.permutation(len(early))
+    held = 0 if learning.split == "pooled" else round(learning.held_out_devices * len(order))
+    tested, left = order[:held], order[held:]
+    if learning.split == "validation":
+        tested, left = left[: len(left) // VALIDATION], left[len(left) // VALIDATION :]
+    if num_devices > len(left):
+        raise InputError(
+            f"`system.num_devices` = {num_devices:,} is more than the data have: {len(left):,} devices are left to train "
+            f"of {len(order):,}, with `learning.held_out_devices` = {learning.held_out_devices:g}"
+        )
+    owners = [int(dataset.owners[early[device][0]]) for device in left[:num_devices]]
+    shards = [early[device] for device in left[:num_devices]]
+    if dataset.later is None or learning.split == "validation":
+        shards, own = _drawn(shards, learning.test_fraction, generator)
+    else:
+        kept = {int(dataset.owners[some[0]]): some for some in _by_owner(dataset.owners, np.flatnonzero(later))}
+        own = [kept.get(owner, np.empty(0, dtype=np.int64)) for owner in owners]
+    if learning.max_samples_per_device is not None:
+        shards = [generator.permutation(shard)[: learning.max_samples_per_device] for shard in shards]
+    test = np.concatenate(own) if learning.split == "pooled" else np.concatenate([early[device] for device in tested])
+    if len(test) == 0:
+        raise InputError("no test sample is left; raise `learning.held_out_devices` or `learning.test_fraction`")
+    return Partition(
+        np.concatenate(shards), _offsets(shards), test, np.concatenate(own), _offsets(own), np.array(owners)
+    )
+
+
+def _by_owner(owners: np.ndarray, samples: np.ndarray) -> list[np.ndarray]:
+    """Samples of every owner that has some, in the order of the data set; owners in the order of their numbers."""
+    order = samples[np.argsort(owners[samples], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(owners[order])) + 1) if len(order) else []
+
+
+def _drawn(
+    shards: list[np.ndarray], fraction: float, generator: np.random.Generator
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Set ``fraction`` of every device's samples aside; at least one stays."""
+    kept, aside = [], []
+    for shard in shards:
+        shuffled, cut = generator.permutation(shard), min(round(len(shard) * fraction), len(shard) - 1)
+        aside.append(shuffled[:cut])
+        kept.append(shuffled[cut:])
+    return kept, aside
+
+
+def _offsets(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum([len(part) for part in parts])])
