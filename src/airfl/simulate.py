@@ -17,7 +17,6 @@ from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
 from airfl.config import Config
 from airfl.devices import Task, UpdateBlock
 from airfl.engines import Engine, choose_engine
-from airfl.privacy import Ledger
 from airfl.rounds import RoundRecord, Schedule, Sending, State, Step
 from airfl.schemes import Scheme, scheme_named
 from airfl.transceiver import Radio, open_radio
@@ -42,7 +41,7 @@ class Simulation:
         """State before the first round."""
         shape = len(self.start), self.config.system.num_devices, self.schedule.dim
         memory = torch.zeros(shape) if self.scheme.encoder.remembers else None
-        return State(0, self.start, tuple(Ledger() for _ in self.task.trials), memory=memory)
+        return State(0, self.start, (self.schedule.promise.opened,) * len(self.task.trials), memory=memory)
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
         """Run one round: the state after it, and one record per trial."""
@@ -141,7 +140,8 @@ def open_simulation(config: Config, wanted: str | Scheme, task: Task, radio: Rad
     steps = [task.max_local_steps(row) for row in range(len(task.trials))]
     local_steps = [number for number in steps if number is not None] or None  # all of them, or none
     scheme = wanted if isinstance(wanted, Scheme) else scheme_named(wanted, config)
-    schedule = rounds.arrange(config, scheme, radio or open_radio(config, task.trials), task.spec.dim, local_steps)
+    radio = radio or open_radio(config, task.trials)
+    schedule = rounds.arrange(config, scheme, radio, task.spec.dim, local_steps, task.released)
     whole = schedule.over_air and config.scheme.uplink == "signal"
     uplink = (SignalUplink if whole else EquivalentUplink)(config.system.seed, task.trials)
     start = task.initial_models()

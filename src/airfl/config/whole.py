@@ -79,6 +79,8 @@ class Config(Section):
                     f"{key} is noised by a trusted base station and booked by the exact accountant, which scheme "
                     f"`{name}` does not count on; use `airfl-dp`, or columns with `mean` and `scale`"
                 )
+        if self.learning.domain_diameter is not None:
+            yield f"{key} is seen by everybody, and no hidden state covers it; leave out `learning.domain_diameter`"
         if not self.system.everyone:
             yield f"{key} is a release of all devices; set `system.participation` = 1"
 

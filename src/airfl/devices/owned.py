@@ -19,8 +19,8 @@ def partition_owned(
     """Choose devices to train and devices to test on, and keep each training device's later samples for itself.
 
     ``held_out_devices`` of those that have samples to train on are drawn and tested on; their later samples are not.
-    With ``split = "validation"`` a sixth of the others stands in for them, and later samples are drawn from the earlier
-    ones; nothing that is held out is touched. With ``split = "pooled"`` no device is held out, and the later samples
+    With ``split = "validation"`` a sixth of the others stands in for them, and the last of the earlier samples for the
+    later ones; nothing that is held out is touched. Samples without an order are drawn. With ``split = "pooled"`` no device is held out, and the later samples
     of all are the test part.
     """
     if dataset.owners is None:
@@ -42,8 +42,10 @@ def partition_owned(
         )
     owners = [int(dataset.owners[early[device][0]]) for device in left[:num_devices]]
     shards = [early[device] for device in left[:num_devices]]
-    if dataset.later is None or learning.split == "validation":
-        shards, own = _drawn(shards, learning.test_fraction, generator)
+    if dataset.later is None:
+        shards, own = _apart([generator.permutation(shard) for shard in shards], learning.test_fraction)
+    elif learning.split == "validation":
+        shards, own = _apart(shards, learning.test_fraction)
     else:
         kept = {int(dataset.owners[some[0]]): some for some in _by_owner(dataset.owners, np.flatnonzero(later))}
         own = [kept.get(owner, np.empty(0, dtype=np.int64)) for owner in owners]
@@ -63,16 +65,11 @@ def _by_owner(owners: np.ndarray, samples: np.ndarray) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(owners[order])) + 1) if len(order) else []
 
 
-def _drawn(
-    shards: list[np.ndarray], fraction: float, generator: np.random.Generator
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Set ``fraction`` of every device's samples aside; at least one stays."""
-    kept, aside = [], []
-    for shard in shards:
-        shuffled, cut = generator.permutation(shard), min(round(len(shard) * fraction), len(shard) - 1)
-        aside.append(shuffled[:cut])
-        kept.append(shuffled[cut:])
-    return kept, aside
+def _apart(shards: list[np.ndarray], fraction: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Set the last ``fraction`` of every device's samples aside; at least one stays."""
+    kept = [len(shard) - min(round(len(shard) * fraction), len(shard) - 1) for shard in shards]
+    pairs = list(zip(shards, kept, strict=True))
+    return [shard[:count] for shard, count in pairs], [shard[count:] for shard, count in pairs]
 
 
 def _offsets(parts: list[np.ndarray]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,6 +33,10 @@ class Partition:
     def sizes(self) -> np.ndarray:
         """Number of training samples of each device."""
         return np.diff(self.offsets)
+
+    def moved(self, places: int) -> Partition:
+        """The same where all samples lie so many places further on."""
+        return replace(self, train=self.train + places, test=self.test + places, own=self.own + places)
 
     def of(self, device: int) -> np.ndarray:
         """Training samples of one device."""

@@ -24,9 +24,11 @@ from airfl.devices.owned import partition_owned
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.personal import personal_right
 from airfl.devices.precision import resolve_precision, tf32_allowed
+from airfl.devices.standardise import standardise_event, standardised
 from airfl.errors import InputError
 from airfl.memory import Need, fewest_active, require_memory
 from airfl.parallel import in_threads
+from airfl.privacy import RoundEvent
 from airfl.randomness import stream, torch_seed
 
 #: Samples tested at a time.
@@ -38,7 +40,11 @@ WIDTH = {"cpu": 64, "cuda": 4096}
 
 @dataclass(frozen=True)
 class Task:
-    """Everything about learning that does not change from round to round."""
+    """Everything about learning that does not change from round to round.
+
+    Attributes:
+        released: what devices told before the first round, so that columns could be standardised; every ledger has it.
+    """
 
     config: Config
     trials: tuple[int, ...]
@@ -46,6 +52,7 @@ class Task:
     inputs: torch.Tensor = field(repr=False)
     labels: torch.Tensor = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
+    released: tuple[RoundEvent, ...] = ()
     _parts: dict[tuple[int, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def max_local_steps(self, index: int) -> int | None:
@@ -253,9 +260,27 @@ def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
             f"with `learning.drop_last` a device of {smallest} samples has no whole batch of {learning.batch_size} and "
             "would train nothing; lower `learning.batch_size` or keep the last batch"
         )
-    task = Task(config, tuple(trials), spec, samples.inputs, samples.labels, partitions)
+    event = standardise_event(config, len(dataset.measured))
+    inputs, labels = samples.inputs, samples.labels
+    if event is not None:
+        inputs, labels, partitions = _standardised(config, samples, trials, partitions, event)
+    task = Task(config, tuple(trials), spec, inputs, labels, partitions, () if event is None else (event,))
     require_memory(_needs(task))
     return task
+
+
+def _standardised(
+    config: Config, samples: Samples, trials: Sequence[int], partitions: tuple[Partition, ...], event: RoundEvent
+) -> tuple[torch.Tensor, torch.Tensor, tuple[Partition, ...]]:
+    """Inputs of every trial as its own devices released them, one after the other, and who holds which."""
+    if config.learning.features != "none":
+        raise InputError("`learning.standardise_epsilon` is for a table's own columns; leave out `learning.features`")
+    firsts = dict(zip(trials, partitions, strict=True))
+    columns, count = samples.dataset.measured, len(samples.labels)
+    made = [standardised(config, samples.inputs, columns, part, trial, event) for trial, part in firsts.items()]
+    places = {trial: count * place for place, trial in enumerate(firsts)}
+    moved = tuple(part.moved(places[trial]) for trial, part in zip(trials, partitions, strict=True))
+    return torch.cat(made), samples.labels.repeat(len(made)), moved
 
 
 def _deal(config: Config, dataset: Dataset, trial: int) -> Partition:

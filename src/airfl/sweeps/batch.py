@@ -198,7 +198,7 @@ def write_part(
             cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})
             cells[-1]["message"] = log.message
             ledgers[point, scheme, trial] = result.ledgers[row] if row < len(result.ledgers) else Ledger()
-            cells[-1]["rounds"] = len(ledgers[point, scheme, trial].events)
+            cells[-1]["rounds"] = sum(event.round >= 0 for event in ledgers[point, scheme, trial].events)
     path = folder.part(batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = pa.BufferOutputStream()

@@ -1,0 +1,235 @@
+"""Real fleets: accuracy against ε with a trusted and a shielded base station, and what a device gains, by its size.
+
+    python -m experiments.fleets tune --out fleets       # steps and clip norms on the validation split, one trial
+    python -m experiments.fleets study --out fleets      # all data sets, every ε, five trials; goes on where it stopped
+
+`tune` chooses the server's step and the clip norm for ε = 1, ε = 4 and no noise, with a trusted base station; 0.5 takes
+what was found for 1, and 2 and 8 what was found for 4. It also chooses how far a device goes with a layer of its own,
+from the model that it gets and from nothing (local only). Tuning is not private. `study` trains every ε of a trial
+together, and adds the two ends: one model of all training samples in one place, and every device by itself.
+
+Writes fleets.csv (a row per data set, trial and way of training), fleets_sizes.csv (the same for devices of a size, on
+their own later samples) and fleets.json (what was tuned, provenance) to the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import airfl
+from airfl.config import Config
+from airfl.devices import Task, load_samples, open_task
+from airfl.devices.measures import auc, by_device, calibration_error, spread
+from airfl.devices.personal import personal_right
+from airfl.runs.execute import provenance_of
+from airfl.runs.store import write_csv
+from airfl.runs.together import Log, run_together
+from airfl.simulate import Simulation, open_simulation
+from airfl.transceiver import open_radio
+from experiments.perk import merge_json
+
+DATASETS = ("flights", "insteval", "shakespeare")
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+#: Which ε was tuned stands for which.
+TUNED_AT = {0.5: 1.0, 1.0: 1.0, 2.0: 4.0, 4.0: 4.0, 8.0: 4.0}
+CLIPS, STEPS = (0.1, 0.3), (3.0, 10.0, 30.0)
+RATES, LOCAL_STEPS = (0.03, 0.1, 0.3, 1.0, 3.0), 100
+#: Training samples of a device, as edges of groups.
+SIZES = {"flights": (1, 9, 17, 33, 64, 10**6), "insteval": (1, 9, 17, 25, 33, 10**6), "shakespeare": (1, 101, 200, 10**6)}
+#: With the validation split fewer devices are left to train.
+VALIDATION_DEVICES = {"flights": 2550, "insteval": 1950, "shakespeare": 600}
+COLUMNS = (
+    "dataset", "trial", "way", "epsilon", "accuracy", "auc", "loss", "calibration_error", "own_accuracy",
+    "device_accuracy_mean", "device_accuracy_p10", "personal_accuracy", "personal_accuracy_mean",
+    "personal_accuracy_p10", "chance", "noise_var", "epsilon_models", "epsilon_base_station",
+)  # fmt: skip
+SIZE_COLUMNS = ("dataset", "trial", "way", "epsilon", "from", "below", "devices", "samples", "accuracy", "personal_accuracy")
+
+
+def task_of(name: str, trial: int, changes: Mapping[str, Any]) -> tuple[Config, Task]:
+    config = airfl.preset(name).replace({"engine.eval_every": 10_000, "learning.metrics": [], **changes})
+    return config, open_task(config, (trial,), load_samples(config, torch.device("cpu")))
+
+
+def trained(config: Config, task: Task, ways: Mapping[str, tuple[str, dict[str, Any]]]) -> dict[str, Log]:
+    """Train several schemes and budgets of one trial together."""
+    radio = open_radio(config, task.trials)
+    simulations: dict[str, Simulation] = {}
+    for way, (scheme, changes) in ways.items():
+        own = config.replace({**changes, "scheme.names": [scheme]})
+        simulations[way] = open_simulation(own, scheme, task, radio.at(own))
+    logs = {way: Log([simulation]) for way, simulation in simulations.items()}
+    run_together(simulations, logs)
+    return logs
+
+
+def loss_of(task: Task, model: torch.Tensor) -> float:
+    tested = torch.from_numpy(task.partitions[0].test)
+    return float(F.cross_entropy(task.scores(model, tested), task.labels[tested]))
+
+
+def tune(name: str) -> dict[str, Any]:
+    """The best clip norm and step for each ε by loss, and rates of layers of one's own by accuracy."""
+    changes = {"learning.split": "validation", "system.num_devices": VALIDATION_DEVICES[name]}
+    config, task = task_of(name, 0, changes)
+    ways: dict[str, tuple[str, dict[str, Any]]] = {}
+    for step in STEPS:
+        ways[f"none/{CLIPS[0]:g}/{step:g}"] = ("fedavg", {"learning.server_step": step})
+        for epsilon in (1.0, 4.0):
+            for clip in CLIPS:
+                own = {"learning.server_step": step, "learning.clip_norm": clip, "privacy.epsilon": epsilon}
+                ways[f"{epsilon:g}/{clip:g}/{step:g}"] = ("airfl-dp", own)
+    logs = trained(config, task, ways)
+    losses = {way: loss_of(task, log.states[0].released[0]) for way, log in logs.items() if log.status == "done"}
+    found: dict[str, Any] = {"losses": {way: round(loss, 5) for way, loss in losses.items()}}
+    for epsilon in ("none", "1", "4"):
+        best = min((way for way in losses if way.split("/")[0] == epsilon), key=losses.__getitem__)
+        found[epsilon] = {"clip_norm": float(best.split("/")[1]), "server_step": float(best.split("/")[2])}
+        found[epsilon]["way"] = best
+    model = logs[found["none"]["way"]].states[0].released[0]
+    for key, start, steps in (("personal", model, 30), ("local", torch.zeros_like(model), LOCAL_STEPS)):
+        rates = {rate: float(own_right(task, start, steps, rate).mean()) for rate in RATES}
+        found[key] = {"rate": max(rates, key=rates.__getitem__), "accuracy": {str(r): round(a, 4) for r, a in rates.items()}}
+    return found
+
+
+def own_right(task: Task, model: torch.Tensor, steps: int, rate: float) -> np.ndarray:
+    partition = task.partitions[0]
+    parts = (partition.train, partition.offsets, partition.own, partition.own_offsets)
+    return personal_right(task.spec, model, task.inputs, task.labels, parts, steps, rate)
+
+
+def central(task: Task) -> torch.Tensor:
+    """One model of all training samples: L-BFGS from zero, every sample counts the same, a little ridge."""
+    train = torch.from_numpy(task.partitions[0].train)
+    inputs, labels = task.inputs[train].flatten(1), task.labels[train]
+    weight = torch.zeros(task.spec.dim // (inputs.shape[1] + 1), inputs.shape[1] + 1, requires_grad=True)
+    solver = torch.optim.LBFGS([weight], max_iter=60, history_size=10, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        solver.zero_grad()
+        loss = F.cross_entropy(inputs @ weight[:, :-1].T + weight[:, -1], labels) + 1e-5 * weight.square().sum()
+        loss.backward()
+        return loss
+
+    solver.step(closure)  # type: ignore[no-untyped-call]
+    found = weight.detach()
+    return torch.cat([found[:, :-1].reshape(-1), found[:, -1]])
+
+
+def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Any]:
+    """All ways of training in one trial: rows of the table, rows by size of device, provenance."""
+    config, task = task_of(name, trial, {})
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
+        "federated": ("fedavg", {"learning.server_step": tuned["none"]["server_step"]})
+    }
+    for epsilon in EPSILONS:
+        best = tuned[f"{TUNED_AT[epsilon]:g}"]
+        own = {"privacy.epsilon": epsilon, **{f"learning.{key}": best[key] for key in ("clip_norm", "server_step")}}
+        ways[f"trusted/{epsilon:g}"] = ("airfl-dp", own)
+        ways[f"shielded/{epsilon:g}"] = ("airfl-shielded", own)
+    logs = trained(config, task, ways)
+    partition, rate = task.partitions[0], tuned["personal"]["rate"]
+    rows: list[dict[str, Any]] = []
+    sizes: list[dict[str, Any]] = []
+    models: dict[str, torch.Tensor] = {"central": central(task)}
+    for way, log in logs.items():
+        assert log.status == "done", (name, trial, way, log.message)
+        models[way] = log.states[0].released[0]
+    own = torch.from_numpy(partition.own)
+    chance = task.chance
+    for way, model in models.items():
+        kind, _, epsilon_text = way.partition("/")
+        key = {"dataset": name, "trial": trial, "way": kind, "epsilon": epsilon_text}
+        tested = torch.from_numpy(partition.test)
+        probabilities, labels = task.scores(model, tested).softmax(dim=1), task.labels[tested]
+        right = (task.scores(model, own).argmax(dim=1) == task.labels[own]).numpy()
+        personal = own_right(task, model, 30, rate)
+        own_all, mean, low = spread(right, partition.own_offsets)
+        rows.append({
+            **key, "chance": chance, "accuracy": float((probabilities.argmax(dim=1) == labels).double().mean()),
+            "auc": auc(probabilities, labels), "loss": float(F.nll_loss(probabilities.clamp(min=1e-30).log(), labels)),
+            "calibration_error": calibration_error(probabilities, labels), "own_accuracy": own_all,
+            "device_accuracy_mean": mean, "device_accuracy_p10": low,
+            **dict(zip(COLUMNS[11:14], spread(personal, partition.own_offsets), strict=True)),
+        })  # fmt: skip
+        if way in logs:
+            entry = logs[way].result(perks=False)
+            rows[-1] |= {
+                "noise_var": entry.records[-1].noise_var, "epsilon_models": entry.epsilon(),
+                "epsilon_base_station": entry.epsilon(observer="base-station"),
+            }  # fmt: skip
+        sizes += [{**key, **part} for part in by_size(name, task, right, personal)]
+    alone = own_right(task, torch.zeros(task.spec.dim), LOCAL_STEPS, tuned["local"]["rate"])
+    key = {"dataset": name, "trial": trial, "way": "local", "epsilon": ""}
+    own_all, mean, low = spread(alone, partition.own_offsets)
+    rows.append({**key, "chance": chance, "own_accuracy": own_all, "device_accuracy_mean": mean, "device_accuracy_p10": low})
+    sizes += [{**key, **part} for part in by_size(name, task, alone, alone)]
+    return rows, sizes, provenance_of(torch.device("cpu"), logs["federated"].simulations[0])
+
+
+def by_size(name: str, task: Task, right: np.ndarray, personal: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Accuracy on own later samples, of all devices of a size together."""
+    partition, edges = task.partitions[0], SIZES[name]
+    for low, high in zip(edges, edges[1:], strict=False):
+        mine = (partition.sizes >= low) & (partition.sizes < high)
+        counts = [by_device(hits, partition.own_offsets) for hits in (right, personal)]
+        samples = int(counts[0][1][mine].sum())
+        if samples:
+            plain, own = (float(hits[mine].sum()) / samples for hits, _ in counts)
+            yield {"from": low, "below": high, "devices": int(mine.sum()), "samples": samples, "accuracy": plain,
+                   "personal_accuracy": own}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("tune", "study"))
+    parser.add_argument("--out", type=Path, default=Path("fleets"))
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--datasets", nargs="*", default=list(DATASETS))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    notes = arguments.out / "fleets.json"
+    if arguments.part == "tune":
+        for name in arguments.datasets:
+            begin = time.process_time()
+            tuned = tune(name)
+            merge_json(notes, {f"tuned_{name}": {**tuned, "cpu_seconds": round(time.process_time() - begin, 1)}})
+            print(name, {key: value for key, value in tuned.items() if key != "losses"}, flush=True)
+        return
+    said = json.loads(notes.read_text(encoding="utf-8"))
+    table, by = arguments.out / "fleets.csv", arguments.out / "fleets_sizes.csv"
+    rows, sizes = read(table), read(by)
+    for trial in range(arguments.trials):
+        for name in arguments.datasets:
+            if any(row["dataset"] == name and int(row["trial"]) == trial for row in rows):
+                continue
+            begin = time.process_time()
+            more, more_sizes, provenance = study(name, trial, said[f"tuned_{name}"])
+            rows, sizes = rows + more, sizes + more_sizes
+            write_csv(table, [{key: row.get(key) for key in COLUMNS} for row in rows])
+            write_csv(by, [{key: row.get(key) for key in SIZE_COLUMNS} for row in sizes])
+            seconds = round(time.process_time() - begin, 1)
+            merge_json(notes, {"provenance": provenance, f"cpu_seconds_{name}_{trial}": seconds})
+            print(name, trial, f"{seconds} s", flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+if __name__ == "__main__":
+    main()
