@@ -19,6 +19,7 @@ import csv
 import json
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,11 @@ TUNED_AT = {0.5: 1.0, 1.0: 1.0, 2.0: 4.0, 4.0: 4.0, 8.0: 4.0}
 CLIPS, STEPS = (0.1, 0.3), (3.0, 10.0, 30.0)
 RATES, LOCAL_STEPS = (0.03, 0.1, 0.3, 1.0, 3.0), 100
 #: Training samples of a device, as edges of groups.
-SIZES = {"flights": (1, 9, 17, 33, 64, 10**6), "insteval": (1, 9, 17, 25, 33, 10**6), "shakespeare": (1, 101, 200, 10**6)}
+SIZES = {
+    "flights": (1, 9, 17, 33, 64, 10**6),
+    "insteval": (1, 9, 17, 25, 33, 10**6),
+    "shakespeare": (1, 101, 200, 10**6),
+}
 #: With the validation split fewer devices are left to train.
 VALIDATION_DEVICES = {"flights": 2550, "insteval": 1950, "shakespeare": 600}
 COLUMNS = (
@@ -53,7 +58,18 @@ COLUMNS = (
     "device_accuracy_mean", "device_accuracy_p10", "personal_accuracy", "personal_accuracy_mean",
     "personal_accuracy_p10", "chance", "noise_var", "epsilon_models", "epsilon_base_station",
 )  # fmt: skip
-SIZE_COLUMNS = ("dataset", "trial", "way", "epsilon", "from", "below", "devices", "samples", "accuracy", "personal_accuracy")
+SIZE_COLUMNS = (
+    "dataset",
+    "trial",
+    "way",
+    "epsilon",
+    "from",
+    "below",
+    "devices",
+    "samples",
+    "accuracy",
+    "personal_accuracy",
+)
 
 
 def task_of(name: str, trial: int, changes: Mapping[str, Any]) -> tuple[Config, Task]:
@@ -99,7 +115,10 @@ def tune(name: str) -> dict[str, Any]:
     model = logs[found["none"]["way"]].states[0].released[0]
     for key, start, steps in (("personal", model, 30), ("local", torch.zeros_like(model), LOCAL_STEPS)):
         rates = {rate: float(own_right(task, start, steps, rate).mean()) for rate in RATES}
-        found[key] = {"rate": max(rates, key=rates.__getitem__), "accuracy": {str(r): round(a, 4) for r, a in rates.items()}}
+        found[key] = {
+            "rate": max(rates, key=rates.__getitem__),
+            "accuracy": {str(r): round(a, 4) for r, a in rates.items()},
+        }
     return found
 
 
@@ -173,7 +192,9 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
     alone = own_right(task, torch.zeros(task.spec.dim), LOCAL_STEPS, tuned["local"]["rate"])
     key = {"dataset": name, "trial": trial, "way": "local", "epsilon": ""}
     own_all, mean, low = spread(alone, partition.own_offsets)
-    rows.append({**key, "chance": chance, "own_accuracy": own_all, "device_accuracy_mean": mean, "device_accuracy_p10": low})
+    rows.append(
+        {**key, "chance": chance, "own_accuracy": own_all, "device_accuracy_mean": mean, "device_accuracy_p10": low}
+    )
     sizes += [{**key, **part} for part in by_size(name, task, alone, alone)]
     return rows, sizes, provenance_of(torch.device("cpu"), logs["federated"].simulations[0])
 
@@ -181,7 +202,7 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
 def by_size(name: str, task: Task, right: np.ndarray, personal: np.ndarray) -> Iterator[dict[str, Any]]:
     """Accuracy on own later samples, of all devices of a size together."""
     partition, edges = task.partitions[0], SIZES[name]
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         mine = (partition.sizes >= low) & (partition.sizes < high)
         counts = [by_device(hits, partition.own_offsets) for hits in (right, personal)]
         samples = int(counts[0][1][mine].sum())

@@ -72,9 +72,8 @@ class Simulation:
 
     def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
         """Test where it is time to, and write down one row per trial."""
-        after, done = step.after, step.after.round
-        last = done == self.config.system.rounds
-        due = last or done % self.config.engine.eval_every == 0
+        after, last = step.after, step.after.round == self.config.system.rounds
+        due = last or after.round % self.config.engine.eval_every == 0
         tested = (self.task.evaluate(after.released), self.task.measure(after.released, last)) if due else (None, None)
         trained = None
         if self.config.engine.train_loss == "global":

@@ -13,7 +13,6 @@ from pydantic import Field
 from airfl.config.section import Section
 from airfl.config.table import Column, Value, text_of
 
-
 MetricName = Literal["auc", "calibration", "devices", "personal"]
 #: Keys that say what a table is; each must be given with dataset = "table" and none without.
 TABLE_KEYS = ("table_file", "device_column", "label_column", "label_classes", "columns")
@@ -131,7 +130,10 @@ class Learning(Section):
             yield "`label_classes` must list at least two classes"
         for key in (self.device_column, self.label_column):
             if key is not None and key in self.columns:
-                yield f"column `{key}` says whose row it is or what is predicted, so it is no input; leave it out of `columns`"
+                yield (
+                    f"column `{key}` is no input, for it says whose row it is or what is predicted; leave it out of "
+                    "`columns`"
+                )
         if self.standardise_epsilon is not None and not any(column.is_range for column in self.columns.values()):
             yield "`standardise_epsilon` is for columns with `low` and `high`; there is none"
         own = sorted({"devices", "personal"} & set(self.metrics))

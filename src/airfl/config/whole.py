@@ -24,7 +24,10 @@ from airfl.config.system import System
 from airfl.errors import InputError, listed
 
 #: Strings that name files or what is in them; a colon in any other one makes it ``package.module:callable``.
-FILE_KEYS = (*("data_dir", "trace_file", "table_file"), *("device_column", "label_column", "order_column", "label_classes"))
+FILE_KEYS = (
+    *("data_dir", "trace_file", "table_file"),
+    *("device_column", "label_column", "order_column", "label_classes"),
+)
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
 NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 

@@ -14,9 +14,9 @@ LEAST_TESTED = 10
 
 
 def auc(probabilities: torch.Tensor, labels: torch.Tensor) -> float:
-    """Area under the ROC curve: P(score of a positive > score of a negative) + P(equal)/2, by ranks.
+    """Area under the ROC curve, P(a positive scores above a negative) + P(equal)/2, from ranks.
 
-    With more than two classes the mean over the classes that occur, each against all others. NaN where there is no pair.
+    With more than two classes it is the mean over those that occur, each against all others. NaN without a pair.
 
     Args:
         probabilities: [N, C]; labels: [N].

@@ -20,8 +20,8 @@ def partition_owned(
 
     ``held_out_devices`` of those that have samples to train on are drawn and tested on; their later samples are not.
     With ``split = "validation"`` a sixth of the others stands in for them, and the last of the earlier samples for the
-    later ones; nothing that is held out is touched. Samples without an order are drawn. With ``split = "pooled"`` no device is held out, and the later samples
-    of all are the test part.
+    later ones; nothing that is held out is touched. Samples without an order are drawn. With ``split = "pooled"`` no
+    device is held out, and the later samples of all are the test part.
     """
     if dataset.owners is None:
         raise InputError(
@@ -37,8 +37,8 @@ def partition_owned(
         tested, left = left[: len(left) // VALIDATION], left[len(left) // VALIDATION :]
     if num_devices > len(left):
         raise InputError(
-            f"`system.num_devices` = {num_devices:,} is more than the data have: {len(left):,} devices are left to train "
-            f"of {len(order):,}, with `learning.held_out_devices` = {learning.held_out_devices:g}"
+            f"`system.num_devices` = {num_devices:,} is more than the data have: {len(left):,} devices are left to "
+            f"train of {len(order):,}, with `learning.held_out_devices` = {learning.held_out_devices:g}"
         )
     owners = [int(dataset.owners[early[device][0]]) for device in left[:num_devices]]
     shards = [early[device] for device in left[:num_devices]]

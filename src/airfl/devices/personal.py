@@ -35,7 +35,7 @@ def last_layer(spec: ModelSpec) -> tuple[str, nn.Linear]:
 
 def seen_by_last(spec: ModelSpec, model: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """φ(x): what the last layer is given, [N, F]."""
-    name, layer = last_layer(spec)
+    _, layer = last_layer(spec)
     caught: list[torch.Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
     try:
@@ -63,7 +63,7 @@ def personal_right(
         parts: training samples and their offsets, own test samples and their offsets, as a ``Partition`` has them.
     """
     train, offsets, own, own_offsets = parts
-    name, layer = last_layer(spec)
+    name, _ = last_layer(spec)
     parameters = spec.unflatten(model)
     weight = parameters[f"{name}.weight"]
     bias = parameters.get(f"{name}.bias")

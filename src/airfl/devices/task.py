@@ -133,7 +133,9 @@ class Task:
         """Scores of some samples by one model [d], [N, C], float32."""
         parameters, batch = self.spec.unflatten(model), EVAL_BATCH[self.inputs.device.type]
         with torch.no_grad():
-            parts = [functional_call(self.spec.module, parameters, (self.inputs[some],)) for some in samples.split(batch)]
+            parts = [
+                functional_call(self.spec.module, parameters, (self.inputs[some],)) for some in samples.split(batch)
+            ]
         return torch.cat(parts) if parts else self.inputs.new_zeros(0, 1)
 
     def _measured(self, row: int, model: torch.Tensor, released: bool) -> dict[str, float]:
@@ -250,7 +252,7 @@ def classes_of(config: Config, dataset: Dataset) -> int:
 
 def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
     """Deal the samples to the devices of each trial, and build the model."""
-    system, learning, dataset = config.system, config.learning, samples.dataset
+    learning, dataset = config.learning, samples.dataset
     spec = build_model(learning.model, tuple(samples.inputs.shape[1:]), classes_of(config, dataset))
     dealt = {trial: _deal(config, dataset, trial) for trial in set(trials)}
     partitions = tuple(dealt[trial] for trial in trials)

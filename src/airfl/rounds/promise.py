@@ -62,7 +62,7 @@ class Promise:
         return self._left_of(whole) if self.before else whole
 
     def _left_of(self, whole: Budget) -> Budget:
-        """A less what was released before: in a Gaussian composition Σ S²/v adds up, and A = σ²/(2S²) of what is left."""
+        """A less what was released before: Σ S²/v adds up, and A is σ²/(2S²) of what is left."""
         noise_power, reached = self.template.noise_power, self.template.sensitivity(self.neighbours)
         assert whole.total is not None
         assert noise_power is not None
@@ -70,8 +70,8 @@ class Promise:
         left = whole.total - spent * noise_power / (2.0 * reached**2) * (1.0 + 1e-12)
         if left <= 1e-9 * whole.total:
             raise BudgetError(
-                f"`learning.standardise_epsilon` leaves nothing of the budget, epsilon = {self.epsilon:g}, for training; "
-                "lower it, or raise `privacy.epsilon`"
+                f"`learning.standardise_epsilon` leaves nothing of the budget, epsilon = {self.epsilon:g}, for "
+                "training; lower it, or raise `privacy.epsilon`"
             )
         return Budget.of_total(left * (1.0 - 1e-12), self.rounds)
 

@@ -55,8 +55,8 @@ def _checked(columns: Columns, expected: str, where: str) -> Columns:
     found = digest(columns)
     if found != expected:
         raise InputError(
-            f"{where} holds other data than it should (SHA-256 {found[:12]}…, expected {expected[:12]}…); it is damaged "
-            "or was changed: delete it, and it will be made again"
+            f"{where} holds other data than it should (SHA-256 {found[:12]}…, expected {expected[:12]}…); it is "
+            "damaged or was changed: delete it, and it will be made again"
         )
     return columns
 
@@ -66,7 +66,9 @@ def _read(path: Path) -> Columns:
         with np.load(path, allow_pickle=False) as kept:
             return {key: kept[key] for key in kept.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"data file {path} is damaged ({in_words(error)}); delete it, and it will be made again") from None
+        raise InputError(
+            f"data file {path} is damaged ({in_words(error)}); delete it, and it will be made again"
+        ) from None
 
 
 def _write(path: Path, columns: Columns) -> None:

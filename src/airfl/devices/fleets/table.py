@@ -84,7 +84,9 @@ def _texts(cells: list[Any], path: Path, name: str) -> np.ndarray:
     texts = [None if cell is None or cell != cell else text_of(cell).strip() for cell in cells]
     for row, text in enumerate(texts):
         if not text or text.lower() == "nan":
-            raise InputError(f"table {path} has no value in column `{name}`, row {row + 1}; fill it in, or drop the row")
+            raise InputError(
+                f"table {path} has no value in column `{name}`, row {row + 1}; fill it in, or drop the row"
+            )
     return np.array(texts)
 
 
@@ -96,8 +98,8 @@ def _codes(cells: list[Any], known: Sequence[str], path: Path, name: str, where:
     if (codes < 0).any():
         row = int(np.flatnonzero(codes < 0)[0])
         raise InputError(
-            f"table {path} has `{texts[row]}` in column `{name}`, row {row + 1}, which {where} does not declare; declare "
-            "it, or drop the row"
+            f"table {path} has `{texts[row]}` in column `{name}`, row {row + 1}, which {where} does not declare; "
+            "declare it, or drop the row"
         )
     return codes
 
