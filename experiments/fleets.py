@@ -3,9 +3,9 @@
     python -m experiments.fleets tune --out fleets       # steps and clip norms on the validation split, one trial
     python -m experiments.fleets study --out fleets      # all data sets, every ε, five trials; goes on where it stopped
 
-`tune` chooses the server's step and the clip norm for ε = 1, ε = 4 and no noise, with a trusted base station; 0.5 takes
-what was found for 1, and 2 and 8 what was found for 4. It also chooses how far a device goes with a layer of its own,
-from the model that it gets and from nothing (local only). Tuning is not private. `study` trains every ε of a trial
+`tune` chooses the server's step and the clip norm for every ε and for no noise, with a trusted base station, of a few
+that are tried. It also chooses how far a device goes with a layer of its own, from the model that it gets and from
+nothing (local only). Tuning is not private. `study` trains every ε of a trial
 together, and adds the two ends: one model of all training samples in one place, and every device by itself.
 
 Writes fleets.csv (a row per data set, trial and way of training), fleets_sizes.csv (the same for devices of a size, on
@@ -41,10 +41,18 @@ from experiments.perk import merge_json
 
 DATASETS = ("flights", "insteval", "shakespeare")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-#: Which ε was tuned stands for which.
-TUNED_AT = {0.5: 1.0, 1.0: 1.0, 2.0: 4.0, 4.0: 4.0, 8.0: 4.0}
-CLIPS, STEPS = (0.1, 0.3), (3.0, 10.0, 30.0)
-RATES, LOCAL_STEPS = (0.03, 0.1, 0.3, 1.0, 3.0), 100
+#: Clip norms and server's steps that are tried, by ε; without noise also without clipping.
+GRID = {
+    "plain": [(0.1, 1.0), (0.1, 3.0), (0.1, 10.0), (0.1, 30.0)],
+    "clipped": [(0.1, 30.0), (0.1, 60.0), (0.3, 10.0), (0.3, 20.0)],
+    "0.5": [(0.1, 3.0), (0.1, 10.0)],
+    "1": [(clip, step) for clip in (0.1, 0.3) for step in (3.0, 10.0, 30.0)],
+    "2": [(0.1, 10.0), (0.1, 30.0), (0.3, 10.0)],
+    "4": [(clip, step) for clip in (0.1, 0.3) for step in (3.0, 10.0, 30.0)],
+    "8": [(0.1, 30.0), (0.3, 10.0), (0.3, 20.0)],
+}
+SCHEMES = {"plain": "fedavg", "clipped": "fedavg-clip"}
+RATES, LOCAL_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 100
 #: Training samples of a device, as edges of groups.
 SIZES = {
     "flights": (1, 9, 17, 33, 64, 10**6),
@@ -94,31 +102,36 @@ def loss_of(task: Task, model: torch.Tensor) -> float:
     return float(F.cross_entropy(task.scores(model, tested), task.labels[tested]))
 
 
-def tune(name: str) -> dict[str, Any]:
-    """The best clip norm and step for each ε by loss, and rates of layers of one's own by accuracy."""
+def tune(name: str, known: dict[str, float]) -> dict[str, Any]:
+    """The best clip norm and step for each ε by loss, and rates of layers of one's own by accuracy.
+
+    Args:
+        known: losses of earlier sittings; they are not computed anew.
+    """
     changes = {"learning.split": "validation", "system.num_devices": VALIDATION_DEVICES[name]}
     config, task = task_of(name, 0, changes)
+    cells = [(goal, clip, step) for goal, pairs in GRID.items() for clip, step in pairs]
     ways: dict[str, tuple[str, dict[str, Any]]] = {}
-    for step in STEPS:
-        ways[f"none/{CLIPS[0]:g}/{step:g}"] = ("fedavg", {"learning.server_step": step})
-        for epsilon in (1.0, 4.0):
-            for clip in CLIPS:
-                own = {"learning.server_step": step, "learning.clip_norm": clip, "privacy.epsilon": epsilon}
-                ways[f"{epsilon:g}/{clip:g}/{step:g}"] = ("airfl-dp", own)
-    logs = trained(config, task, ways)
-    losses = {way: loss_of(task, log.states[0].released[0]) for way, log in logs.items() if log.status == "done"}
-    found: dict[str, Any] = {"losses": {way: round(loss, 5) for way, loss in losses.items()}}
-    for epsilon in ("none", "1", "4"):
-        best = min((way for way in losses if way.split("/")[0] == epsilon), key=losses.__getitem__)
-        found[epsilon] = {"clip_norm": float(best.split("/")[1]), "server_step": float(best.split("/")[2])}
-        found[epsilon]["way"] = best
-    model = logs[found["none"]["way"]].states[0].released[0]
+    for goal, clip, step in cells:
+        own: dict[str, Any] = {"learning.server_step": step, "learning.clip_norm": clip}
+        if goal not in SCHEMES:
+            own["privacy.epsilon"] = float(goal)
+        ways[f"{goal}/{clip:g}/{step:g}"] = (SCHEMES.get(goal, "airfl-dp"), own)
+    # The model that devices go on from is always trained anew.
+    logs = trained(config, task, {way: own for way, own in ways.items() if way not in known or way == "8/0.1/30"})
+    losses = {**known, **{way: loss_of(task, log.states[0].released[0]) for way, log in logs.items()}}
+    found: dict[str, Any] = {"losses": {way: round(losses[way], 5) for way in ways}}
+    for goal in ("none", *(key for key in GRID if key not in SCHEMES)):
+        mine = [way for way in ways if way.split("/")[0] in (SCHEMES if goal == "none" else (goal,))]
+        best = min(mine, key=losses.__getitem__)
+        kind, clip, step = best.split("/")
+        scheme = SCHEMES.get(kind, "airfl-dp")
+        found[goal] = {"scheme": scheme, "clip_norm": float(clip), "server_step": float(step)}
+    model = logs["8/0.1/30"].states[0].released[0]
     for key, start, steps in (("personal", model, 30), ("local", torch.zeros_like(model), LOCAL_STEPS)):
         rates = {rate: float(own_right(task, start, steps, rate).mean()) for rate in RATES}
-        found[key] = {
-            "rate": max(rates, key=rates.__getitem__),
-            "accuracy": {str(r): round(a, 4) for r, a in rates.items()},
-        }
+        accuracy = {str(rate): round(value, 4) for rate, value in rates.items()}
+        found[key] = {"rate": max(rates, key=rates.__getitem__), "accuracy": accuracy}
     return found
 
 
@@ -149,12 +162,9 @@ def central(task: Task) -> torch.Tensor:
 def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Any]:
     """All ways of training in one trial: rows of the table, rows by size of device, provenance."""
     config, task = task_of(name, trial, {})
-    ways: dict[str, tuple[str, dict[str, Any]]] = {
-        "federated": ("fedavg", {"learning.server_step": tuned["none"]["server_step"]})
-    }
+    ways: dict[str, tuple[str, dict[str, Any]]] = {"federated": (tuned["none"]["scheme"], settings(tuned["none"]))}
     for epsilon in EPSILONS:
-        best = tuned[f"{TUNED_AT[epsilon]:g}"]
-        own = {"privacy.epsilon": epsilon, **{f"learning.{key}": best[key] for key in ("clip_norm", "server_step")}}
+        own = {"privacy.epsilon": epsilon, **settings(tuned[f"{epsilon:g}"])}
         ways[f"trusted/{epsilon:g}"] = ("airfl-dp", own)
         ways[f"shielded/{epsilon:g}"] = ("airfl-shielded", own)
     logs = trained(config, task, ways)
@@ -199,6 +209,10 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
     return rows, sizes, provenance_of(torch.device("cpu"), logs["federated"].simulations[0])
 
 
+def settings(best: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"learning.{key}": best[key] for key in ("clip_norm", "server_step")}
+
+
 def by_size(name: str, task: Task, right: np.ndarray, personal: np.ndarray) -> Iterator[dict[str, Any]]:
     """Accuracy on own later samples, of all devices of a size together."""
     partition, edges = task.partitions[0], SIZES[name]
@@ -224,8 +238,10 @@ def main() -> None:
     if arguments.part == "tune":
         for name in arguments.datasets:
             begin = time.process_time()
-            tuned = tune(name)
-            merge_json(notes, {f"tuned_{name}": {**tuned, "cpu_seconds": round(time.process_time() - begin, 1)}})
+            earlier = json.loads(notes.read_text(encoding="utf-8")).get(f"tuned_{name}", {}) if notes.exists() else {}
+            tuned = tune(name, earlier.get("losses", {}))
+            spent = earlier.get("cpu_seconds", 0.0) + time.process_time() - begin
+            merge_json(notes, {f"tuned_{name}": {**tuned, "cpu_seconds": round(spent, 1)}})
             print(name, {key: value for key, value in tuned.items() if key != "losses"}, flush=True)
         return
     said = json.loads(notes.read_text(encoding="utf-8"))

@@ -144,7 +144,7 @@ class Learning(Section):
     def declared(self) -> str:
         """What is said of a table, as text: the same text, the same samples."""
         keys = (*TABLE_KEYS, "order_column", "test_fraction")
-        return json.dumps(self.model_dump(mode="json", include=set(keys)), sort_keys=True)
+        return json.dumps(self.model_dump(mode="json", include=set(keys)))
 
     @property
     def public_sizes(self) -> bool:

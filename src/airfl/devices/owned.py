@@ -40,17 +40,22 @@ def partition_owned(
             f"`system.num_devices` = {num_devices:,} is more than the data have: {len(left):,} devices are left to "
             f"train of {len(order):,}, with `learning.held_out_devices` = {learning.held_out_devices:g}"
         )
+    # A key for every device: what it draws does not depend on how many samples others have.
+    keys = generator.integers(2**63, size=len(early))[left[:num_devices]]
+    draws = [np.random.Generator(np.random.Philox(key=int(key))) for key in keys]
     owners = [int(dataset.owners[early[device][0]]) for device in left[:num_devices]]
     shards = [early[device] for device in left[:num_devices]]
     if dataset.later is None:
-        shards, own = _apart([generator.permutation(shard) for shard in shards], learning.test_fraction)
+        mixed = [draw.permutation(shard) for draw, shard in zip(draws, shards, strict=True)]
+        shards, own = _apart(mixed, learning.test_fraction)
     elif learning.split == "validation":
         shards, own = _apart(shards, learning.test_fraction)
     else:
         kept = {int(dataset.owners[some[0]]): some for some in _by_owner(dataset.owners, np.flatnonzero(later))}
         own = [kept.get(owner, np.empty(0, dtype=np.int64)) for owner in owners]
     if learning.max_samples_per_device is not None:
-        shards = [generator.permutation(shard)[: learning.max_samples_per_device] for shard in shards]
+        most, pairs = learning.max_samples_per_device, zip(draws, shards, strict=True)
+        shards = [draw.permutation(shard)[:most] for draw, shard in pairs]
     test = np.concatenate(own) if learning.split == "pooled" else np.concatenate([early[device] for device in tested])
     if len(test) == 0:
         raise InputError("no test sample is left; raise `learning.held_out_devices` or `learning.test_fraction`")

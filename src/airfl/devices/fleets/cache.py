@@ -63,7 +63,7 @@ def _checked(columns: Columns, expected: str, where: str) -> Columns:
 
 def _read(path: Path) -> Columns:
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as kept:
             return {key: kept[key] for key in kept.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(
