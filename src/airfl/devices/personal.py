@@ -47,7 +47,7 @@ def seen_by_last(spec: ModelSpec, model: torch.Tensor, inputs: torch.Tensor) -> 
     return torch.cat(caught)
 
 
-def personal_right(
+def personal_scores(
     spec: ModelSpec,
     model: torch.Tensor,
     inputs: torch.Tensor,
@@ -55,8 +55,8 @@ def personal_right(
     parts: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     steps: int,
     learning_rate: float,
-) -> np.ndarray:
-    """Whether each device's own layer names its own test samples right, [own samples], in the order of the devices.
+) -> torch.Tensor:
+    """What each device's own layer says of its own test samples, [own samples, C], in the order of the devices.
 
     Args:
         model: the released parameters, [d].
@@ -71,7 +71,7 @@ def personal_right(
         bias = weight.new_zeros(len(weight))
     sizes = np.diff(offsets)
     order = np.argsort(sizes, kind="stable")  # devices of a size together: little padding
-    right = np.zeros(len(own), dtype=bool)
+    scores = weight.new_zeros(len(own), len(weight))
     first = 0
     while first < len(order):
         last = first + 1
@@ -82,12 +82,12 @@ def personal_right(
         samples = torch.from_numpy(_padded(train, offsets, some)).to(inputs.device)
         layers = _trained(spec, model, (weight, bias), inputs, labels, samples, steps, learning_rate)
         tested = torch.from_numpy(_padded(own, own_offsets, some)).to(inputs.device)
-        hits = _hits(spec, model, layers, inputs, labels, tested).cpu().numpy()
+        said = torch.baddbmm(layers[1].unsqueeze(1), _features(spec, model, inputs, tested), layers[0].mT)
         for row, device in enumerate(some.tolist()):
             low, high = own_offsets[device], own_offsets[device + 1]
-            right[low:high] = hits[row, : high - low]
+            scores[low:high] = said[row, : high - low]
         first = last
-    return right
+    return scores
 
 
 def _padded(samples: np.ndarray, offsets: np.ndarray, devices: np.ndarray) -> np.ndarray:
@@ -126,17 +126,3 @@ def _trained(
         weight -= learning_rate * torch.bmm(wrong.mT, seen)
         bias -= learning_rate * wrong.sum(dim=1)
     return weight, bias
-
-
-def _hits(
-    spec: ModelSpec,
-    model: torch.Tensor,
-    layers: tuple[torch.Tensor, torch.Tensor],
-    inputs: torch.Tensor,
-    labels: torch.Tensor,
-    samples: torch.Tensor,
-) -> torch.Tensor:
-    """Whether each layer names its device's samples right, [B, S]; False where there is none."""
-    seen = _features(spec, model, inputs, samples)
-    scores = torch.baddbmm(layers[1].unsqueeze(1), seen, layers[0].mT)
-    return (scores.argmax(dim=2) == labels[samples.clamp(min=0)]) & (samples >= 0)

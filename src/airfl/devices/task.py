@@ -22,7 +22,7 @@ from airfl.devices.measures import auc, calibration_error, spread
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.owned import partition_owned
 from airfl.devices.partition import Partition, make_partition
-from airfl.devices.personal import personal_right
+from airfl.devices.personal import personal_scores
 from airfl.devices.precision import resolve_precision, tf32_allowed
 from airfl.devices.standardise import standardise_event, standardised
 from airfl.errors import InputError
@@ -155,7 +155,8 @@ class Task:
         if "personal" in learning.metrics and released:
             parts = (partition.train, partition.offsets, partition.own, partition.own_offsets)
             rate = learning.personal_rate or learning.learning_rate
-            right = personal_right(self.spec, model, self.inputs, self.labels, parts, learning.personal_steps, rate)
+            said = personal_scores(self.spec, model, self.inputs, self.labels, parts, learning.personal_steps, rate)
+            right = (said.argmax(dim=1) == self.labels[self._samples(row, "own")]).cpu().numpy()
             names = ("personal_accuracy", "personal_accuracy_mean", "personal_accuracy_p10")
             found |= dict(zip(names, spread(right, partition.own_offsets), strict=True))
         return found
