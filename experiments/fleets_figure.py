@@ -28,8 +28,12 @@ TITLES = {
 SCORES = {"flights": "auc", "insteval": "auc", "shakespeare": "accuracy"}
 WORDS = {"auc": "AUC, devices never seen", "accuracy": "accuracy, devices never seen"}
 LEVEL = "#666666"
-BARS = (("federated", "", "no noise", "#000000"), ("trusted", "8", "ε = 8", "#009E73"), ("trusted", "2", "ε = 2", "#0072B2"),
-        ("trusted", "0.5", "ε = 0.5", "#D55E00"))  # fmt: skip
+BARS = (
+    ("federated", "", "no noise", "#000000"),
+    ("trusted", "8", "ε = 8", "#009E73"),
+    ("trusted", "2", "ε = 2", "#0072B2"),
+    ("trusted", "0.5", "ε = 0.5", "#D55E00"),
+)
 MARKERS = ("o", "s", "^", "D")
 
 
@@ -49,7 +53,7 @@ def draw(rows: Sequence[dict[str, Any]], sizes: Sequence[dict[str, Any]], folder
             _by_size(grid[1][column], [row for row in sizes if row["dataset"] == name])
         grid[0][0].legend(fontsize=7.5, loc="lower right")
         grid[1][0].legend(fontsize=7.5)
-        grid[1][0].set_ylabel("own later samples: points of accuracy\nmore than by learning alone")
+        grid[1][0].set_ylabel("own later samples: loss less than\nby learning alone, in nats")
         write_figure(figure, folder, "fleets")
 
 
@@ -84,7 +88,7 @@ def _by_size(axes: Axes, sizes: Sequence[dict[str, Any]]) -> None:
         means, spread = [], []
         for low, _ in groups:
             gains = [
-                100.0 * (_one(sizes, way, epsilon, low, trial) - _one(sizes, "local", "", low, trial))
+                _one(sizes, "local", "", low, trial) - _one(sizes, way, epsilon, low, trial)
                 for trial in sorted({row["trial"] for row in sizes})
             ]
             means.append(float(np.mean(gains)))
@@ -106,7 +110,7 @@ def _one(sizes: Sequence[dict[str, Any]], way: str, epsilon: str, low: int, tria
         for row in sizes
         if (row["way"], row["epsilon"], row["from"], row["trial"]) == (way, epsilon, str(low), trial)
     ]
-    return float(found["accuracy"])
+    return float(found["loss"])
 
 
 def _deviation(values: Sequence[float]) -> float:
