@@ -53,6 +53,10 @@ GRID = {
 }
 SCHEMES = {"plain": "fedavg", "clipped": "fedavg-clip"}
 RATES, LOCAL_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 100
+#: Where they take long fewer are tried.
+FEWER_RATES = {"shakespeare": (0.03, 0.3, 1.0)}
+#: Models that devices go on from by themselves.
+PERSONAL = ("federated", "trusted/0.5", "trusted/2", "trusted/8")
 #: Training samples of a device, as edges of groups.
 SIZES = {
     "flights": (1, 9, 17, 33, 64, 10**6),
@@ -130,7 +134,10 @@ def tune(name: str, known: dict[str, float]) -> dict[str, Any]:
     model = logs["8/0.1/30"].states[0].released[0]
     for key, start, steps in (("personal", model, 30), ("local", torch.zeros_like(model), LOCAL_STEPS)):
         mine = task.labels[torch.from_numpy(task.partitions[0].own)]
-        rates = {rate: float(F.cross_entropy(own_scores(task, start, steps, rate), mine)) for rate in RATES}
+        rates = {
+            rate: float(F.cross_entropy(own_scores(task, start, steps, rate), mine))
+            for rate in FEWER_RATES.get(name, RATES)
+        }
         own_losses = {str(rate): round(value, 5) for rate, value in rates.items()}
         found[key] = {"rate": min(rates, key=rates.__getitem__), "losses": own_losses}
     return found
@@ -183,15 +190,17 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
         key = {"dataset": name, "trial": trial, "way": kind, "epsilon": epsilon_text}
         tested = torch.from_numpy(partition.test)
         probabilities, labels = task.scores(model, tested).softmax(dim=1), task.labels[tested]
-        plain, personal = task.scores(model, own), own_scores(task, model, 30, rate)
+        plain = task.scores(model, own)
+        personal = own_scores(task, model, 30, rate) if way in PERSONAL else None
         own_all, mean, low = spread(right_of(task, plain), partition.own_offsets)
         rows.append({
             **key, "chance": chance, "accuracy": float((probabilities.argmax(dim=1) == labels).double().mean()),
             "auc": auc(probabilities, labels), "loss": float(F.nll_loss(probabilities.clamp(min=1e-30).log(), labels)),
             "calibration_error": calibration_error(probabilities, labels), "own_accuracy": own_all,
             "device_accuracy_mean": mean, "device_accuracy_p10": low,
-            **dict(zip(COLUMNS[11:14], spread(right_of(task, personal), partition.own_offsets), strict=True)),
         })  # fmt: skip
+        if personal is not None:
+            rows[-1] |= dict(zip(COLUMNS[11:14], spread(right_of(task, personal), partition.own_offsets), strict=True))
         if way in logs:
             entry = logs[way].result(perks=False)
             rows[-1] |= {
@@ -205,7 +214,7 @@ def study(name: str, trial: int, tuned: Mapping[str, Any]) -> tuple[list[dict[st
     rows.append(
         {**key, "chance": chance, "own_accuracy": own_all, "device_accuracy_mean": mean, "device_accuracy_p10": low}
     )
-    sizes += [{**key, **part} for part in by_size(name, task, alone, alone)]
+    sizes += [{**key, **part} for part in by_size(name, task, alone, None)]
     return rows, sizes, provenance_of(torch.device("cpu"), logs["federated"].simulations[0])
 
 
@@ -219,11 +228,12 @@ def right_of(task: Task, scores: torch.Tensor) -> np.ndarray:
     return named
 
 
-def by_size(name: str, task: Task, plain: torch.Tensor, personal: torch.Tensor) -> Iterator[dict[str, Any]]:
+def by_size(name: str, task: Task, plain: torch.Tensor, personal: torch.Tensor | None) -> Iterator[dict[str, Any]]:
     """Loss and accuracy on own later samples, of all devices of a size together."""
     partition, edges = task.partitions[0], SIZES[name]
     labels = task.labels[torch.from_numpy(partition.own)]
     owner = np.repeat(np.arange(len(partition.sizes)), np.diff(partition.own_offsets))
+    kinds = [("", plain), *([("personal_", personal)] if personal is not None else [])]
     for low, high in pairwise(edges):
         group = (partition.sizes >= low) & (partition.sizes < high)
         mine = torch.from_numpy(group[owner])
@@ -234,7 +244,8 @@ def by_size(name: str, task: Task, plain: torch.Tensor, personal: torch.Tensor) 
                 "devices": int(group.sum()),
                 "samples": int(mine.sum()),
             }
-            for prefix, scores in (("", plain[mine]), ("personal_", personal[mine])):
+            for prefix, of_all in kinds:
+                scores = of_all[mine]
                 right = (scores.argmax(dim=1) == labels[mine]).double().mean()
                 found[f"{prefix}loss"] = float(F.cross_entropy(scores, labels[mine]))
                 found[f"{prefix}accuracy"] = float(right)
