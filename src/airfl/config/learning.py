@@ -128,10 +128,10 @@ class Learning(Section):
             yield "`label_classes` lists a class twice"
         if len(self.label_classes) == 1:
             yield "`label_classes` must list at least two classes"
-        for key in (self.device_column, self.label_column):
-            if key is not None and key in self.columns:
+        for name in (self.device_column, self.label_column):
+            if name is not None and name in self.columns:
                 yield (
-                    f"column `{key}` is no input, for it says whose row it is or what is predicted; leave it out of "
+                    f"column `{name}` is no input, for it says whose row it is or what is predicted; leave it out of "
                     "`columns`"
                 )
         if self.standardise_epsilon is not None and not any(column.is_range for column in self.columns.values()):

@@ -142,7 +142,8 @@ def _encoded(cells: list[Any], column: Mapping[str, Any], path: Path, name: str)
     else:
         low, high = column["low"], column["high"]
         scaled = (np.clip(numbers, low, high) - low) / (high - low) * 2.0 - 1.0
-    return scaled.astype(np.float32)[:, None]
+    made: np.ndarray = scaled.astype(np.float32)[:, None]
+    return made
 
 
 def _latest(owners: np.ndarray, ranks: np.ndarray, share: float) -> np.ndarray:
