@@ -39,6 +39,9 @@ SCHEMES = {
     "airfl-shielded": Needs(budget=True),
     "liu2020": Needs(budget=True),
     "koda2020": Needs(budget=True),
+    "one-bit": Needs(budget=True),
+    "one-bit-memory": Needs(budget=True),
+    "nc-airfl": Needs(budget=True),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")

@@ -37,6 +37,8 @@ Purpose = Literal[
     "rotation",
     "device-noise",
     "masks",
+    "common-dither",
+    "fresh-fading",
     "mask-graph",
     "dropout",
     "colluding",

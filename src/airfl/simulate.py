@@ -59,7 +59,7 @@ class Simulation:
     def conclude(self, state: State, received: torch.Tensor, setting: Setting, sending: Sending) -> Step:
         """Decode, update the models and book the round."""
         schedule = self.schedule
-        estimate = rounds.decoded(self.scheme.decoder, received, schedule)
+        estimate = rounds.decoded(self.scheme.decoder, schedule, setting, received)
         factor = rounds.update_factor(self.config, schedule, state.round)
         models, velocity, average = rounds.server_step(self.config, state, estimate, factor, self.start)
         # Booked before anything else can go wrong: what was sent was heard.
@@ -98,7 +98,7 @@ class Simulation:
 
     def heard(self, setting: Setting, blocks: Iterable[UpdateBlock]) -> torch.Tensor:
         """Δ̂, [trials, d], of updates that are given rather than trained: encoded and sent as trained ones are."""
-        sending = Sending(self.scheme.encoder, setting, self.schedule.clip_norm, self.init().memory)
+        sending = rounds.opened(self.scheme.encoder, self.schedule, setting, self.init().memory)
         return self.uplink.receive((sending.encode(block) for block in blocks), self.schedule.dim, setting)
 
 
@@ -109,7 +109,7 @@ def advance_together(
     first, t, task = simulations[0], states[0].round, simulations[0].task
     settings = [simulation.schedule.setting(t) for simulation in simulations]  # draw and design
     pairs = list(zip(simulations, settings, states, strict=True))
-    sendings = [Sending(s.scheme.encoder, setting, s.schedule.clip_norm, state.memory) for s, setting, state in pairs]
+    sendings = [rounds.opened(s.scheme.encoder, s.schedule, setting, state.memory) for s, setting, state in pairs]
     receivers = [s.uplink.open(s.schedule.dim, setting) for s, setting, _ in pairs]
     lanes = rounds.shared_lanes([state.models for state in states])
     models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from airfl.air.energy import EnergyReceiver
 from airfl.air.rotation import Rotation
 from airfl.air.setting import Setting
-from airfl.air.uplink import Uplink
+from airfl.air.uplink import Receiver, Uplink
 from airfl.devices.updates import Spanned, UpdateBlock
 from airfl.parallel import in_threads
 from airfl.randomness import normal_like, stream
@@ -35,8 +36,10 @@ class EquivalentUplink(Uplink):
     seed: int
     trials: tuple[int, ...]
 
-    def open(self, dim: int, setting: Setting) -> EquivalentReceiver:
+    def open(self, dim: int, setting: Setting) -> Receiver:
         """See ``Uplink.open``."""
+        if setting.detects == "fresh energy":
+            return EnergyReceiver(self.seed, self.trials, dim, setting)
         return EquivalentReceiver(self, dim, setting)
 
 

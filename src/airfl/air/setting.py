@@ -12,6 +12,7 @@ from airfl.air.hardware import Hardware
 from airfl.air.rotation import Rotation, chunk_means
 from airfl.channel.blocks import Grid
 from airfl.privacy import Observer
+from airfl.schemes import Detection
 from airfl.transceiver import Cover
 
 #: Amplifiers and converters without limits.
@@ -108,6 +109,7 @@ class Setting:
             devices are seen as in the worst.
         block: the number of this block, where this is one of several.
         hardware: amplifiers and converters.
+        detects: what the base station makes of its antennas: the sum Re(wᴴy), or energy (``air.energy``).
     """
 
     round_index: int
@@ -131,6 +133,7 @@ class Setting:
     blocks: Blocks | None = None
     block: int | None = None
     hardware: Hardware = IDEAL
+    detects: Detection = "sum"
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:
@@ -164,16 +167,27 @@ class Setting:
         return self.noise_power > 0.0
 
     @property
+    def floor(self) -> torch.Tensor:
+        """σ²q², what noise alone adds to a measured energy, [trials]."""
+        return self.noise_power * self.combiner.abs().square().sum(dim=1)
+
+    @property
     def heard(self) -> torch.Tensor:
         """Places where somebody sends, [trials, K], bool."""
         return torch.from_numpy(self.active >= 0)
 
     @property
     def loudest(self) -> torch.Tensor:
-        """The largest modulus of a gain, [trials]; of blocks beside the noise that is booked of the round."""
+        """The largest gain, [trials]; of blocks beside the noise that is booked of the round.
+
+        Of real symbols that is the real part's modulus: the imaginary part of the sum is thrown away.
+        """
         if self.blocks is None or self.blocks.gains is None:
-            return self.gains.abs().amax(dim=1)
-        return (self.blocks.gains.abs().amax(dim=1) / self.blocks.ratios).amax(dim=1)
+            return self._heard_as(self.gains).amax(dim=1)
+        return (self._heard_as(self.blocks.gains).amax(dim=1) / self.blocks.ratios).amax(dim=1)
+
+    def _heard_as(self, gains: torch.Tensor) -> torch.Tensor:
+        return gains.real.abs() if self.per_symbol == 1 and self.detects == "sum" else gains.abs()
 
     def undisturbed(self) -> Setting:
         """The same without interference: for whoever knows it, or hears the devices where it is not.
@@ -193,6 +207,8 @@ class Setting:
 
     def planned_var(self, dim: int) -> torch.Tensor:
         """Of all noise on each coordinate, [trials, d or 1]; where a rotation mixes blocks they are correlated."""
+        if self.detects != "sum":  # of a mean of m exponentials
+            return (self.floor.square() / self.channels.shape[-1]).unsqueeze(1)
         if self.blocks is None:
             return self.noise_var.unsqueeze(1)
         sent = self.blocks.noise_var[:, self.blocks.grid.block_of(dim)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from airfl.air.energy import heard_afresh, measured
 from airfl.air.hardware import converted, limited
 from airfl.air.setting import Setting
 from airfl.air.uplink import Uplink
@@ -43,7 +44,11 @@ class SignalUplink(Uplink):
         return SignalReceiver(self, dim, setting)
 
     def received(self, row: int, sent: torch.Tensor, setting: Setting) -> torch.Tensor:
-        """Δ̂ of one trial whose devices send these updates, [K, d], in one block."""
+        """Δ̂ of one trial whose devices send these updates, [K, d], in one block; or r, where energy is measured."""
+        if setting.detects == "fresh energy":
+            return measured(heard_afresh(self.seed, self.trials[row], row, sent, setting), row, setting)
+        if setting.detects == "energy":
+            return measured(self.antennas(row, sent, setting), row, setting)
         combiner = setting.combiner[row].conj()
         heard = torch.cat([combiner @ heard for heard in self.antennas(row, _symbols(sent, setting), setting)])
         both = heard.real if setting.per_symbol == 1 else torch.view_as_real(heard).flatten()[: sent.shape[1]]

@@ -65,6 +65,22 @@ class SchemeSection(Section):
     contraction: float = Field(
         0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
     )
+    feedback: float = Field(1.0, ge=0, le=1, description="β of one-bit-memory: what a device adds of its memory")
+    vote_worth: float | None = Field(
+        None, gt=0, le=1e12, description="a of one-bit-memory: what a vote takes off the memory. Default: ‖u‖₁/d"
+    )
+    memory_cap: float = Field(
+        4.0, gt=0, le=1e6, description="how long a device's memory may get, in clip norms, for schemes that remember"
+    )
+    l1_clip: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="c₁ of nc-airfl, ‖g‖₁ at most. Default: half of what an update adds up to",
+    )
+    fresh_fading: bool = Field(
+        True, description="nc-airfl: fading is fresh for every symbol; false: as the channel's blocks have it"
+    )
     phases: Literal["ones", "random"] = Field("ones", description="u of zero forcing")
     uplink: Literal["equivalent", "signal"] = "equivalent"
     encoder: PartPath | None = Field(None, description="package.module:name in place of what the schemes' devices send")

@@ -9,7 +9,7 @@ from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import MEASURED, RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
-from airfl.rounds.sending import Sending
+from airfl.rounds.sending import Sending, opened
 from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.share import arrange
 from airfl.rounds.state import State, Step
@@ -32,6 +32,7 @@ __all__ = [
     "gradient_variance",
     "make_promise",
     "met_by",
+    "opened",
     "record_round",
     "server_step",
     "shared_lanes",

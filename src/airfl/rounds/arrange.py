@@ -18,11 +18,12 @@ from airfl.participation import can_hide_participation, expected_senders, sampli
 from airfl.privacy import RoundEvent
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
+from airfl.rounds.own import arrange_own
 from airfl.rounds.promise import Promise, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
-from airfl.schemes import Outlook, Scheme
+from airfl.schemes import DesigningPolicy, Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 from airfl.transceiver.wideband import design_blocks
@@ -45,7 +46,7 @@ def arrange_rounds(
         before: what was released before the first round.
     """
     link = radio.link
-    clip_norm = config.learning.clip_norm_for(dim)
+    clip_norm = scheme.encoder.unit(config.learning.clip_norm_for(dim), dim)
     rounds = range(config.system.rounds)
     promise = make_promise(
         config,
@@ -62,6 +63,8 @@ def arrange_rounds(
     check_bands(config.channel, grid)
     check_rotation(config.channel, grid)
     link.law.check_grid(grid)
+    if isinstance(scheme.policy, DesigningPolicy):
+        return arrange_own(config, scheme, scheme.policy, radio, promise, clip_norm, dim, grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:

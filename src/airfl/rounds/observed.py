@@ -71,6 +71,7 @@ def observed(
     *,
     compact: bool = False,
     place: Place | None = None,
+    scaling: torch.Tensor | None = None,
 ) -> dict[Observer, AnySight]:
     """What observers see of one round, or of one block of it.
 
@@ -83,10 +84,11 @@ def observed(
         edges: who shares masks.
         compact: leave out directions that no device reaches; the same numbers from smaller matrices.
         place: of the block; None: channels stand still for the round.
+        scaling: s_i beside w of norm 1, [K]; default 1/(wᴴ ĥ_i).
     """
     privacy, exact = link.config.privacy, link.config.channel.estimation_error == 0.0
     honest = ~link.colluding[index, who]
-    scaling = 1.0 / received_gains(combiner, known)
+    scaling = 1.0 / received_gains(combiner, known) if scaling is None else scaling
     told = None if exact or privacy.credit_leak else combiner
     per_symbol = 1 if link.config.channel.symbols == "real" else 2
     found: dict[Observer, AnySight] = {}
@@ -127,6 +129,8 @@ def seen_by_all(
     combiner: torch.Tensor,
     norm: torch.Tensor,
     place: Place | None = None,
+    *,
+    own: bool = False,
 ) -> dict[Observer, torch.Tensor]:
     """How visible each device is to each observer of signals, [trials, K], in a round or in one block of it.
 
@@ -140,6 +144,7 @@ def seen_by_all(
         edges: who shares masks in each trial.
         combiner: w, [trials, m].
         norm: ‖w‖, [trials].
+        own: whether devices scale otherwise than by 1/(wᴴ ĥ_i).
     """
     heard, honest = torch.from_numpy(active >= 0), torch.from_numpy(link.honest(active))
     # Without any cover the antennas see ‖h s‖ in white noise; anyone who sees every device by itself sees it all.
@@ -167,6 +172,7 @@ def seen_by_all(
             edges[index],
             observers,
             place=place,
+            scaling=sent.tx_scaling[index, here] * norm[index] if own else None,
         )
         with torch_threads(1):  # the matrices are small, and sums do not depend on the number of threads then
             for name, sight in sights.items():

@@ -159,7 +159,7 @@ def make_promise(
         )
     template = RoundEvent(
         round=0,
-        clip_norm=longest(scheme, learning.clip_norm_for(dim)),
+        clip_norm=longest(scheme, scheme.encoder.unit(learning.clip_norm_for(dim), dim)),
         gain_bound=1.0,
         noise_var=0.0,
         noise_source="channel",
@@ -171,6 +171,12 @@ def make_promise(
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
+    if privacy.accountant == "convergent" and not _contracts(config, scheme):
+        raise InputError(
+            f"accountant `convergent` does not hold for scheme `{scheme.name}`: it counts on clipped updates of plain "
+            "local training, without memory, and on the received sum itself; leave out parts from outside, or book by "
+            "another accountant"
+        )
     promise = Promise(
         "gaussian",
         config.neighbours,
@@ -187,8 +193,8 @@ def make_promise(
         return _tightest(config, promise)
     if name == "convergent" and domain is None:
         raise InputError(
-            "accountant `convergent` counts on clipped updates of plain local training and on the received sum itself; "
-            "leave out parts from outside, or book by another accountant"
+            "accountant `convergent` needs an enforced domain and a public number of local steps; book by another "
+            "accountant"
         )
     return replace(promise, accountant=name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,11 +16,12 @@ from airfl.channel.blocks import symbols_of
 from airfl.privacy import Budget
 from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.hiding import Shield
+from airfl.rounds.loud import measuring
 from airfl.rounds.observed import graph, leak_of, seen_by_all
 from airfl.rounds.promise import Promise, longest
 from airfl.rounds.wideband import BlockPlan, block_setting, repeated_plan
-from airfl.schemes import Scheme
-from airfl.transceiver import Cover, Perk, degrees_of, perk, perk_at, served_channels, transmit
+from airfl.schemes import Detection, PowerRule, Public, Scheme
+from airfl.transceiver import Cover, Perk, degrees_of, perk, perk_at, served_channels, transmit, transmitted
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Schedule:
         shields: how the cover was found, per trial; empty for schemes without.
         blocks: of rounds that are several blocks of time and frequency; then the norm is the level that is booked.
         copies: how many repetitions of a trial share its channels and combiners.
+        scaling: s_t, [trials, T, K], where the policy found them itself; one row per trial that copies share.
+        rule: how devices keep to their power.
+        detects: what the base station makes of its antennas.
     """
 
     scheme: Scheme
@@ -61,6 +66,9 @@ class Schedule:
     copies: int = 1
     shields: tuple[Shield, ...] = ()
     blocks: BlockPlan | None = None
+    scaling: torch.Tensor | None = field(default=None, repr=False)
+    rule: PowerRule = "peak"
+    detects: Detection = "sum"
 
     @property
     def over_air(self) -> bool:
@@ -130,16 +138,20 @@ class Schedule:
         per_symbol = 1 if self.link.config.channel.symbols == "real" else 2
         edges = self.edges(round_index, active[apart], cover)
         degrees = np.stack([degrees_of(one, active.shape[1]) for one in edges])
-        sent = transmit(
-            combiner,
-            known,
-            longest(self.scheme, self.clip_norm),
-            symbols_of(self.link.config.channel, self.dim),
-            self.link.power_limit,
-            channels,
-            silent=torch.from_numpy(devices[:, 0] < 0),
-            cover_power=per_symbol * cover.power(torch.from_numpy(degrees).double()),
-        )
+        symbols = longest(self.scheme, self.clip_norm), symbols_of(self.link.config.channel, self.dim)
+        if self.scaling is None:
+            sent = transmit(
+                combiner,
+                known,
+                *symbols,
+                self.link.power_limit,
+                channels,
+                silent=torch.from_numpy(devices[:, 0] < 0),
+                cover_power=per_symbol * cover.power(torch.from_numpy(degrees).double()),
+            )
+        else:
+            scaling = self.scaling[:, round_index, : active.shape[1]]
+            sent = transmitted(combiner, channels, scaling, *symbols, self.allowed_w)
         once = Setting(
             round_index,
             active[apart],
@@ -166,13 +178,33 @@ class Schedule:
                 cover,
                 combiner,
                 self.norm[apart, round_index],
+                own=self.scaling is not None,
             ),
             sent.power_w,
             self.hides_participation[apart],
             per_symbol,
         )
-        once = equipped(self.link, self._with_leak(once))
+        once = equipped(self.link, self._with_leak(measuring(once, self.detects, self.link.credited_power)))
         return once if self.copies == 1 else once.repeated(self.copies)
+
+    @property
+    def allowed_w(self) -> float:
+        """The power that no device exceeds in any round; none where a policy keeps to it on average over fading."""
+        return math.inf if self.rule == "average" else self.link.power_limit
+
+    def public(self, setting: Setting) -> Public:
+        """What everybody knows of a round."""
+        blocks = setting.blocks
+        gains = setting.gains.unsqueeze(-1) if blocks is None or blocks.gains is None else blocks.gains
+        return Public(
+            self.link.config.system.seed,
+            tuple(trial for trial in self.link.trials for _ in range(self.copies)),
+            setting.round_index,
+            setting.active,
+            gains,
+            None if gains.shape[-1] == 1 or blocks is None else blocks.grid,
+            setting.noise_var,
+        )
 
     def edges(self, round_index: int, active: np.ndarray, cover: Cover) -> tuple[np.ndarray, ...]:
         """Who shares masks in each trial; nobody where there are none."""
@@ -229,6 +261,7 @@ class Schedule:
             combiner=self.combiner if same else stretch(self.combiner),
             copies=self.copies * copies if same else 1,
             blocks=None if self.blocks is None else repeated_plan(self.blocks, copies, link),
+            scaling=self.scaling if same or self.scaling is None else stretch(self.scaling),
         )
 
     def never_heard(self) -> list[int]:

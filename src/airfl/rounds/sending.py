@@ -12,7 +12,8 @@ from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
-from airfl.schemes import Encoded, Encoder
+from airfl.rounds.schedule import Schedule
+from airfl.schemes import Encoded, Encoder, Public
 
 #: Updates whose energies are looked at together.
 PORTION = 256
@@ -26,8 +27,11 @@ class Sending:
         memory: what all devices remember, [trials, n, d]; None for an encoder without memory.
     """
 
-    def __init__(self, encoder: Encoder, setting: Setting, clip_norm: float, memory: torch.Tensor | None) -> None:
+    def __init__(
+        self, encoder: Encoder, setting: Setting, clip_norm: float, memory: torch.Tensor | None, public: Public
+    ) -> None:
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
+        self._public = public
         self._active, self._blocks = torch.from_numpy(setting.active), setting.blocks
         self._sent = torch.zeros(setting.active.shape, dtype=torch.bool)
         self.watch = Watch(*setting.active.shape)
@@ -46,7 +50,7 @@ class Sending:
             own = self.memory[where[0], device.clamp(min=0)].masked_fill((device < 0).unsqueeze(1), 0.0)
             own = own.to(block.trained.device)
         with calling(self._encoder, "encoder"):
-            encoded = self._encoder.encode(block, self._clip_norm, own)
+            encoded = self._encoder.encode_in(block, self._clip_norm, own, self._public)
             if is_outside(self._encoder):
                 self._check(block, encoded)
         if self.memory is not None and encoded.memory is not None:
@@ -81,3 +85,8 @@ class Sending:
                 f"encoder `{name}` sends an update of length {float(norms.max()):.9g} where its `length` says "
                 f"{self._length:.9g}: what is booked would be too small; bound it, and leave room for rounding"
             )
+
+
+def opened(encoder: Encoder, schedule: Schedule, setting: Setting, memory: torch.Tensor | None) -> Sending:
+    """The devices of one round, about to send."""
+    return Sending(encoder, setting, schedule.clip_norm, memory, schedule.public(setting))

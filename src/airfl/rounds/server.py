@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from airfl.air import Setting
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
@@ -12,12 +13,13 @@ from airfl.rounds.state import State
 from airfl.schemes import Decoder
 
 
-def decoded(decoder: Decoder, received: torch.Tensor, schedule: Schedule) -> torch.Tensor:
+def decoded(decoder: Decoder, schedule: Schedule, setting: Setting, received: torch.Tensor) -> torch.Tensor:
     """What stands in for the sum; what a decoder from outside returns is checked."""
+    public = schedule.public(setting)
     if not is_outside(decoder):
-        return decoder.decode(received, schedule.clip_norm, schedule.normaliser)
+        return decoder.decode_in(received, schedule.clip_norm, schedule.normaliser, public)
     with calling(decoder, "decoder"):
-        made = decoder.decode(received.clone(), schedule.clip_norm, schedule.normaliser)
+        made = decoder.decode_in(received.clone(), schedule.clip_norm, schedule.normaliser, public)
         if made.shape != received.shape:
             name, shape = type(decoder).__name__, tuple(received.shape)
             raise InputError(f"decoder `{name}` must return a tensor of shape {shape}; got {tuple(made.shape)}")

@@ -31,11 +31,13 @@ from airfl.channel import Link
 from airfl.channel.blocks import Grid, place_of
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.privacy import Observer
 from airfl.rounds.hardware import equipped, turned
+from airfl.rounds.loud import measuring
 from airfl.rounds.observed import seen_by_all
 from airfl.rounds.promise import longest
-from airfl.schemes import Scheme
-from airfl.transceiver import Radio, degrees_of, transmit
+from airfl.schemes import PowerRule, Scheme
+from airfl.transceiver import Radio, Transmission, degrees_of, transmit, transmitted
 from airfl.transceiver.design import least_gain
 from airfl.transceiver.levels import raised
 from airfl.transceiver.wideband import BlockDesign, block_channels, design_blocks
@@ -53,6 +55,8 @@ class BlockPlan:
         minimum: π_tb, what the power allows, [trials, T, B].
         norm: q_tb, [trials, T, B].
         radio: draws channels again from their keys.
+        scaling: s_tb, [trials, T, K, B], where the policy found them itself; else 1/(wᴴ ĥ_i).
+        rule: how devices keep to their power.
     """
 
     grid: Grid
@@ -60,6 +64,8 @@ class BlockPlan:
     minimum: torch.Tensor
     norm: torch.Tensor
     radio: Radio
+    scaling: torch.Tensor | None = None
+    rule: PowerRule = "spread"
 
     @cached_property
     def gain_bound(self) -> torch.Tensor:
@@ -76,6 +82,16 @@ class BlockPlan:
     def least(self) -> torch.Tensor:
         """π_tb G_t/G_tb, what the power allows in the units of the round's level, [trials, T, B]."""
         return self.minimum / self.ratios
+
+    def sent(
+        self, t: int, number: int, combiner: torch.Tensor, known: torch.Tensor, true: torch.Tensor,
+        length: float, heard: torch.Tensor,
+    ) -> Transmission:  # fmt: skip
+        """How devices send in one block. Power is a matter of the whole round, and looked at elsewhere."""
+        if self.scaling is None:
+            return transmit(combiner, known, length, self.grid.symbols, math.inf, true, silent=~heard)
+        scaling = self.scaling[:, t, : heard.shape[1], number]
+        return transmitted(combiner, true, scaling, length, self.grid.symbols, math.inf)
 
     def noise_var(self) -> torch.Tensor:
         """(σ² + I)/2 q_tb², [trials, T, B]."""
@@ -136,17 +152,19 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         true = turned(link, t, active, channels, place)
         unit, norm = plan.design.combiner[:, t, number], plan.norm[::copies, t, number]
         combiner = unit * (norm / plan.design.norm[:, t, number]).unsqueeze(-1)
-        # Power is a matter of the whole round, and looked at below.
-        sent = transmit(combiner, known, length, plan.grid.symbols, math.inf, true, silent=~heard)
-        seen = seen_by_all(link, t, active, known, true, sent, edges, cover, combiner, norm, place) if looked else {}
-        return equipped(link, Setting(
+        sent = plan.sent(t, number, combiner, known, true, length, heard)
+        seen: dict[Observer, torch.Tensor] = {}
+        if looked:
+            own = plan.scaling is not None
+            seen = seen_by_all(link, t, active, known, true, sent, edges, cover, combiner, norm, place, own=own)
+        return equipped(link, measuring(Setting(
             t, active, schedule.scheme.encoder.length(schedule.clip_norm), sent.gains,
             schedule.gain_bound[::copies, t] * ratios[:, number], planned[:, number],
             norm.square() * (link.noise_power / 2.0) + unknown, link.noise_power, link.interference_power,
             cover, edges, true, sent.tx_scaling, combiner,
             seen, sent.power_w, schedule.hides_participation[::copies],
             plan.grid.per_symbol, None, number,
-        ))  # fmt: skip
+        ), schedule.detects, link.credited_power))  # fmt: skip
 
     noise, first = planned.clone(), scene(0, looked=True)
     gains = torch.zeros(spent.shape, dtype=torch.complex128)
@@ -164,8 +182,9 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         schedule.unknown_var[::copies, t], link.noise_power, link.interference_power, cover, edges,
         first.channels, first.tx_scaling, first.combiner, seen, power, first.hides_participation, plan.grid.per_symbol,
         Blocks(plan.grid, noise, spent, left, scene, ratios,
-               gains if estimated or link.config.channel.impairments else None,
+               gains if estimated or link.config.channel.impairments or plan.scaling is not None else None,
                Rotation(link.config.system.seed, link.trials, t) if link.config.channel.rotation else None),
+        detects=schedule.detects,
     )  # fmt: skip
     assert len(whole.active) * copies == trials
     return whole if copies == 1 else whole.repeated(copies)
@@ -179,12 +198,12 @@ def _power(
     Noise and masks are in every symbol, and never scaled: a device whose update lies where it is dear has to do with
     what they leave.
     """
-    limit, grid = schedule.link.power_limit, plan.grid
+    limit, grid = math.inf if plan.rule == "average" else schedule.link.power_limit, plan.grid
     degrees = np.stack([degrees_of(one, spent.shape[1]) for one in edges])
     hidden = grid.per_symbol * schedule.cover[:: schedule.copies].power(torch.from_numpy(degrees).double())
     average = spent @ torch.tensor(grid.shares, dtype=torch.float64)
     power = average * (length**2 / grid.symbols + hidden)
-    if not float(power.max()) <= limit * (1.0 + 1e-9):
+    if plan.scaling is None and not float(power.max()) <= limit * (1.0 + 1e-9):
         raise InputError(
             f"a device would need {float(power.max()):.3g} W on average over a round, but the limit is {limit:.3g} W"
         )
@@ -193,18 +212,20 @@ def _power(
 
 def with_levels(plan: BlockPlan, level: torch.Tensor) -> BlockPlan:
     """The plan with every block at its round's level or above."""
-    return BlockPlan(plan.grid, plan.design, plan.minimum, raised(plan.minimum, level, plan.ratios), plan.radio)
+    return replace(plan, norm=raised(plan.minimum, level, plan.ratios))
 
 
 def with_norms(plan: BlockPlan, norms: torch.Tensor) -> BlockPlan:
     """The plan with every block at its norm or above, [trials, T·B]."""
     norm = torch.maximum(plan.norm, norms.reshape(plan.norm.shape))
-    return BlockPlan(plan.grid, plan.design, plan.minimum, norm, plan.radio)
+    return replace(plan, norm=norm)
 
 
 def repeated_plan(plan: BlockPlan, copies: int, link: Link | None = None) -> BlockPlan:
     """Norms for every copy of a trial; designs are shared, or repeated where ``link`` has draws for every copy."""
     minimum, norm = (values.repeat_interleave(copies, dim=0) for values in (plan.minimum, plan.norm))
     if link is None:
-        return BlockPlan(plan.grid, plan.design, minimum, norm, plan.radio)
-    return BlockPlan(plan.grid, plan.design.repeated(copies), minimum, norm, replace(plan.radio, link=link))
+        return replace(plan, minimum=minimum, norm=norm)
+    scaling = None if plan.scaling is None else plan.scaling.repeat_interleave(copies, dim=0)
+    radio, design = replace(plan.radio, link=link), plan.design.repeated(copies)
+    return replace(plan, design=design, minimum=minimum, norm=norm, radio=radio, scaling=scaling)

@@ -3,11 +3,13 @@
 In: updates, power, what was received. Out: what is sent, norms, model steps. May import ``engines`` and all before it.
 """
 
-from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
-from airfl.schemes.parts import Decoder, Encoded, Encoder, Outlook, Policy, Scheme
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Dithered, Plain, Sign, SignWithMemory
+from airfl.schemes.parts import Decoder, DesigningPolicy, Encoded, Encoder, Outlook, Policy, Scheme
 from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.public import Public
 from airfl.schemes.table import SCHEMES, scheme_named, scheme_shown
+from airfl.schemes.transceivers import Detection, PowerRule, Scene, Transceiver
 
 __all__ = [
     "SCHEMES",
@@ -16,6 +18,9 @@ __all__ = [
     "ClipWithCover",
     "ClipWithNoise",
     "Decoder",
+    "DesigningPolicy",
+    "Detection",
+    "Dithered",
     "Encoded",
     "Encoder",
     "EveryRoundAlone",
@@ -26,7 +31,15 @@ __all__ = [
     "Outlook",
     "Plain",
     "Policy",
+    "PowerRule",
+    "Public",
+    "Scene",
     "Scheme",
+    "Sign",
+    "SignWithMemory",
+    "Transceiver",
+    "Undithered",
+    "Vote",
     "WithinBudget",
     "scheme_named",
     "scheme_shown",

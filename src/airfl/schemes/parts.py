@@ -13,6 +13,8 @@ from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.privacy import Budget, Observer
+from airfl.schemes.public import Public
+from airfl.schemes.transceivers import Scene, Transceiver
 
 CoverChoice = Literal["nothing", "circular", "chosen"]
 
@@ -44,6 +46,14 @@ class Encoder(ABC):
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
 
+    def unit(self, clip_norm: float, dim: int) -> float:
+        """What stands for c in all that follows, ``length`` and ``encode`` included; the configured one unless said."""
+        return clip_norm
+
+    def configured(self, config: Config) -> Encoder:
+        """The same with what a configuration says about it."""
+        return self
+
     @abstractmethod
     def length(self, clip_norm: float) -> float:
         """The longest that what a device sends can be; infinite where nothing bounds it."""
@@ -51,6 +61,10 @@ class Encoder(ABC):
     @abstractmethod
     def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
         """What the devices of a block send, with their memories [B, d] if they have any."""
+
+    def encode_in(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None, public: Public) -> Encoded:
+        """The same with what everybody knows of the round, for encoders that look at it."""
+        return self.encode(block, clip_norm, memory)
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,18 @@ class Policy(ABC):
         """q_t ≥ π_t, [trials, T]."""
 
 
+class DesigningPolicy(Policy):
+    """A policy that finds combiners and transmit scalars itself, and not only how large combiners are."""
+
+    def norms(self, outlook: Outlook) -> torch.Tensor:
+        """Nobody asks: the norms are those of its combiners."""
+        return outlook.minimum
+
+    @abstractmethod
+    def transceiver(self, scene: Scene) -> Transceiver:
+        """Combiners and transmit scalars of all rounds; within the budget of the scene, if there is one."""
+
+
 class Decoder(ABC):
     """What stands in for the sum of updates, given what was received: post-processing, so it costs no privacy."""
 
@@ -122,6 +148,10 @@ class Decoder(ABC):
             clip_norm: c.
             senders: K, how many send, or would on average.
         """
+
+    def decode_in(self, received: torch.Tensor, clip_norm: float, senders: float, public: Public) -> torch.Tensor:
+        """The same with what everybody knows of the round, for decoders that look at it."""
+        return self.decode(received, clip_norm, senders)
 
 
 @dataclass(frozen=True)

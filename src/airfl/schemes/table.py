@@ -8,10 +8,10 @@ from typing import TypeVar
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.schemes.decoders import Mean
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.decoders import Mean, Undithered, Vote
+from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Dithered, Plain, Sign, SignWithMemory
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import Adaptive, Energies, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -82,6 +82,30 @@ SCHEMES: dict[str, Scheme] = {
             promises_to="model",
             accountant="koda2020",
         ),
+        Scheme(
+            "one-bit",
+            "One bit (Zhu 2020)",
+            "Prior work: devices send signs, and the server takes the vote of the majority.",
+            *(Sign(), WithinBudget(), Vote()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "one-bit-memory",
+            "One bit with error feedback (plain form)",
+            "Prior work: the same, and devices carry over what their signs left out.",
+            *(SignWithMemory(), WithinBudget(), Vote()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "nc-airfl",
+            "NCAirFL (Wen)",
+            "Prior work: devices send energies with a public dither and a memory; nobody knows a phase.",
+            *(Dithered(), Energies(), Undithered()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
     )
 }
 
@@ -105,7 +129,7 @@ def scheme_named(name: str, config: Config | None = None) -> Scheme:
     parts = config.scheme
     return replace(
         scheme,
-        encoder=_part(parts.encoder, Encoder, scheme.encoder),  # type: ignore[type-abstract]
+        encoder=_part(parts.encoder, Encoder, scheme.encoder).configured(config),  # type: ignore[type-abstract]
         policy=_part(parts.policy, Policy, scheme.policy),  # type: ignore[type-abstract]
         decoder=_part(parts.decoder, Decoder, scheme.decoder),  # type: ignore[type-abstract]
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from airfl.devices import UpdateBlock
 from airfl.imports import import_object
-from airfl.schemes import SCHEMES, Clip, Decoder, Encoder, Mean, Policy, Scheme, scheme_named
+from airfl.schemes import SCHEMES, Clip, Decoder, Encoded, Encoder, Mean, Policy, Public, Scheme, scheme_named
 from airfl.simulate import Simulation, open_simulation
 from airfl.testing.small import small_config, small_task
 
-CLIP = 0.7
+CLIP, DIM = 0.7, 40
 
 
 def _resolved(part: Any) -> Any:
@@ -27,6 +28,13 @@ def _block(updates: torch.Tensor) -> UpdateBlock:
     return UpdateBlock(torch.zeros(count, dtype=torch.int64), torch.arange(count), updates, torch.zeros(count))
 
 
+def _public(places: int, trials: tuple[int, ...] = (0,)) -> Public:
+    """A round that these devices are heard in as they are."""
+    active = np.tile(np.arange(places), (len(trials), 1))
+    gains = torch.ones(len(trials), places, 1, dtype=torch.complex128)
+    return Public(5, trials, 0, active, gains, None, torch.ones(len(trials), dtype=torch.float64))
+
+
 class EncoderContract:
     """What a device sends is finite, no longer than the encoder says, and its own business."""
 
@@ -35,43 +43,69 @@ class EncoderContract:
     def _encoder(self) -> Encoder:
         return _resolved(self.part)  # type: ignore[no-any-return]
 
-    def _sent(self, updates: torch.Tensor) -> torch.Tensor:
+    def _length(self) -> float:
         encoder = self._encoder()
-        memory = torch.zeros_like(updates) if encoder.remembers else None
-        encoded = encoder.encode(_block(updates), CLIP, memory)
+        return encoder.length(encoder.unit(CLIP, DIM))
+
+    def _encoded(self, updates: torch.Tensor, memory: torch.Tensor | None = None) -> Encoded:
+        encoder = self._encoder()
+        if encoder.remembers and memory is None:
+            memory = torch.zeros_like(updates)
+        encoded = encoder.encode_in(_block(updates), encoder.unit(CLIP, DIM), memory, _public(len(updates)))
         if encoder.remembers:
             assert encoded.memory is not None
             assert encoded.memory.shape == updates.shape
             assert torch.isfinite(encoded.memory).all()
-        return encoded.block.updates
+        return encoded
+
+    def _sent(self, updates: torch.Tensor) -> torch.Tensor:
+        return self._encoded(updates).block.updates
 
     @staticmethod
     def _updates() -> torch.Tensor:
         generator = torch.Generator().manual_seed(3)
-        rows = torch.randn(12, 40, generator=generator)
+        rows = torch.randn(12, DIM, generator=generator)
         return rows * torch.logspace(-30, 30, 12).unsqueeze(1)
 
     def test_what_is_sent_is_no_longer_than_stated(self) -> None:
         """‖sent‖ ≤ length, for updates of any size."""
-        length = self._encoder().length(CLIP)
+        length = self._length()
         norms = torch.linalg.vector_norm(self._sent(self._updates()).double(), dim=1)
         assert float(norms.max()) <= length
 
     def test_nothing_that_is_not_finite_is_sent(self) -> None:
         """NaN and infinity of a device stay with it; only what makes no promise may pass them on."""
-        if math.isinf(self._encoder().length(CLIP)):
+        if math.isinf(self._length()):
             return
         updates = self._updates()
         updates[0], updates[1, 3], updates[2, 5], updates[3] = math.nan, math.inf, -math.inf, 3e38
         sent = self._sent(updates)
         assert torch.isfinite(sent).all()
-        assert float(torch.linalg.vector_norm(sent.double(), dim=1).max()) <= self._encoder().length(CLIP)
+        assert float(torch.linalg.vector_norm(sent.double(), dim=1).max()) <= self._length()
 
     def test_a_device_is_on_its_own(self) -> None:
         """What one sends does not change with what others trained."""
         updates = self._updates()
         alone = torch.cat([self._sent(row.unsqueeze(0)) for row in updates])
         assert torch.equal(self._sent(updates), alone)
+
+    def test_memory_makes_nothing_longer(self) -> None:
+        """Whatever is remembered; nothing comes of nothing; a broken update changes no memory."""
+        if not self._encoder().remembers:
+            return
+        updates, generator = self._updates(), torch.Generator().manual_seed(4)
+        for size in (1e-30, 1.0, 1e30):
+            memory = size * torch.randn(updates.shape, generator=generator)
+            norms = torch.linalg.vector_norm(self._encoded(updates, memory).block.updates.double(), dim=1)
+            assert float(norms.max()) <= self._length()
+        nothing = self._encoded(torch.zeros_like(updates))
+        assert nothing.memory is not None
+        assert not nothing.block.updates.any()
+        assert not nothing.memory.any()
+        memory = 0.1 * torch.randn(updates.shape, generator=generator)
+        kept = self._encoded(torch.full_like(updates, math.nan), memory)
+        assert kept.memory is not None
+        assert torch.equal(kept.memory, memory)
 
     def test_updates_are_left_alone(self) -> None:
         """What comes in is not changed."""
@@ -90,19 +124,24 @@ class DecoderContract:
         """One by one as in a batch, finite, and the same twice."""
         decoder: Decoder = _resolved(self.part)
         received = torch.randn(4, 30, generator=torch.Generator().manual_seed(1))
-        together = decoder.decode(received.clone(), CLIP, 6.0)
-        alone = torch.cat([decoder.decode(row.unsqueeze(0).clone(), CLIP, 6.0) for row in received])
+        together = decoder.decode_in(received.clone(), CLIP, 6.0, _public(6, (0, 1, 2, 3)))
+        alone = torch.cat(
+            [
+                decoder.decode_in(row.unsqueeze(0).clone(), CLIP, 6.0, _public(6, (trial,)))
+                for trial, row in enumerate(received)
+            ]
+        )
         assert together.shape == received.shape
         assert torch.isfinite(together).all()
         assert torch.equal(together, alone)
-        assert torch.equal(together, decoder.decode(received.clone(), CLIP, 6.0))
+        assert torch.equal(together, decoder.decode_in(received.clone(), CLIP, 6.0, _public(6, (0, 1, 2, 3))))
 
     def test_linear_means_linear(self) -> None:
         """A decoder that calls itself linear returns the sum."""
         decoder: Decoder = _resolved(self.part)
         received = torch.randn(2, 30, generator=torch.Generator().manual_seed(2))
         if decoder.linear:
-            assert torch.equal(decoder.decode(received.clone(), CLIP, 6.0), received)
+            assert torch.equal(decoder.decode_in(received.clone(), CLIP, 6.0, _public(6, (0, 1))), received)
 
 
 class SchemeContract:

@@ -9,7 +9,7 @@ from airfl.transceiver.combiners import COMBINERS, Combiner, combiner_named
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.counting import counting_figure
 from airfl.transceiver.cover import Cover, degrees_of, laplacian_of, mask_degree, mask_edges
-from airfl.transceiver.design import Design, Transmission, transmit
+from airfl.transceiver.design import Design, Transmission, transmit, transmitted
 from airfl.transceiver.few import FewRounds, few_rounds
 from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
 from airfl.transceiver.online import KnownLaw, MovingEstimate, Predictions, allocate_online, noisy_predictions
@@ -53,5 +53,6 @@ __all__ = [
     "perk_at",
     "served_channels",
     "transmit",
+    "transmitted",
     "zero_forcing",
 ]

@@ -180,6 +180,19 @@ def transmit(
     tx_scaling = 1.0 / received_gains(combiner, channels)
     if silent is not None:
         tx_scaling = torch.where(silent, torch.zeros_like(tx_scaling), tx_scaling)
+    return transmitted(combiner, true_channels, tx_scaling, clip_norm, dim, power_limit_w, cover_power)
+
+
+def transmitted(
+    combiner: torch.Tensor,
+    true_channels: torch.Tensor,
+    tx_scaling: torch.Tensor,
+    clip_norm: float,
+    dim: int,
+    power_limit_w: float,
+    cover_power: torch.Tensor | float = 0.0,
+) -> Transmission:
+    """The same for transmit scalars that are given, [..., K]."""
     power_w = tx_scaling.abs().square() * (clip_norm**2 / dim + cover_power)
     worst = float(power_w.max())
     if not worst <= power_limit_w * (1.0 + TOLERANCE):

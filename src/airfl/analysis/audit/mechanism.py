@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from airfl.air.energy import normal_scores
 from airfl.analysis.audit.canaries import layers_of
 from airfl.analysis.audit.contributions import check_contributions
 from airfl.analysis.audit.covered import check_covered
@@ -79,16 +80,19 @@ def check_mechanism(single: Simulation, samples: Samples, first_key: int, opener
 def _draw_noise(batch: Simulation, looked: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """What is received while everybody sends zeros, [R, T, d], and the variance that is planned, [R, T, d or 1].
 
-    Where a rotation mixes the noise of blocks, also what it was in them, over its standard deviation there.
+    Where a rotation mixes the noise of blocks, also what it was in them, over its standard deviation there; and where
+    energy is measured, what normal numbers would be at the same quantiles.
     """
     noise = np.empty((len(batch.task.trials), len(looked), batch.schedule.dim), dtype=np.float32)
-    white = np.empty_like(noise) if batch.config.channel.rotation and batch.schedule.blocks is not None else None
+    energy = batch.schedule.detects != "sum"
+    mixed = batch.config.channel.rotation and batch.schedule.blocks is not None
+    white = np.empty_like(noise) if mixed or energy else None
     planned = []
     for index, t in enumerate(looked):
         setting = batch.schedule.setting(t)
         heard = batch.heard(setting, given_updates(batch, setting, {})).cpu()
         noise[:, index] = heard.numpy()
         if white is not None:
-            white[:, index] = setting.whitened(heard).numpy()
+            white[:, index] = (normal_scores(heard, setting) if energy else setting.whitened(heard)).numpy()
         planned.append(setting.planned_var(batch.schedule.dim).numpy())
     return noise, np.stack(planned, axis=1), white

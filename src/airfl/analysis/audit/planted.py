@@ -20,7 +20,7 @@ from airfl.config import Config, from_mapping
 from airfl.devices import Samples, UpdateBlock
 from airfl.randomness import Purpose
 from airfl.rounds import Schedule
-from airfl.schemes import Encoded, Encoder
+from airfl.schemes import Encoded, Encoder, Public
 from airfl.simulate import Simulation
 from airfl.transceiver import Cover
 
@@ -211,11 +211,31 @@ class _LooseClip(Encoder):
     honest: Encoder
     factor: float
 
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        return self.honest.remembers
+
     def length(self, clip_norm: float) -> float:
         return self.honest.length(clip_norm)
 
     def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
         return self.honest.encode(block, self.factor * clip_norm, memory)
+
+    def encode_in(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None, public: Public) -> Encoded:
+        return self.honest.encode_in(block, self.factor * clip_norm, memory, public)
+
+
+class _Loud(_LooseClip):
+    """An encoder that sends a multiple of what it should, whatever bounds that: what is booked is too short."""
+
+    def encode_in(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None, public: Public) -> Encoded:
+        encoded = self.honest.encode_in(block, clip_norm, memory, public)
+        return replace(encoded, block=encoded.block.with_updates(self.factor * encoded.block.updates))
+
+
+def loud(factor: float) -> Planting:
+    """Devices that send so many times what is booked, for schemes of any kind."""
+    return lambda s: replace(s, scheme=replace(s.scheme, encoder=_Loud(s.scheme.encoder, factor)))
 
 
 def _clipping(factor: float) -> Planting:

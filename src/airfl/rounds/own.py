@@ -1,0 +1,141 @@
+"""The schedule of a policy that finds combiners and transmit scalars itself.
+
+What is booked follows from what it found: G_tb, the largest gain of a device in block b, and G_t = max_b G_tb; a block
+that nobody sends in tells nothing. v_t = min_b v_tb (G_t/G_tb)², as in ``wideband``.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from airfl.channel.blocks import Grid
+from airfl.config import Config
+from airfl.errors import InputError
+from airfl.participation import expected_senders
+from airfl.rounds.promise import Promise, longest
+from airfl.rounds.schedule import Schedule
+from airfl.rounds.wideband import BlockPlan
+from airfl.schemes import DesigningPolicy, Scene, Scheme, Transceiver
+from airfl.schemes.transceivers import gains_in
+from airfl.transceiver import Cover, Radio
+from airfl.transceiver.design import TOLERANCE
+from airfl.transceiver.wideband import BlockDesign
+
+
+def arrange_own(
+    config: Config,
+    scheme: Scheme,
+    policy: DesigningPolicy,
+    radio: Radio,
+    promise: Promise,
+    clip_norm: float,
+    dim: int,
+    grid: Grid,
+) -> Schedule:
+    """Ask the policy for all rounds, check what it found, and see what that books."""
+    _require_plain(config, scheme, grid)
+    if promise.accountant == "sampled":
+        promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
+    link = radio.link
+    scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
+    found = policy.transceiver(scene)
+    _check(scene, scheme, found)
+    bound = _gain_bounds(scene, found) if found.bound is None else found.bound
+    _check_budget(scene, scheme, found, bound)
+    norm, widest = found.norm, bound.amax(dim=-1)
+    plan = None
+    if grid.count > 1:
+        ones = torch.ones(norm.shape[:2], dtype=torch.float64)
+        # A block without a sender counts as loud as the loudest, and so do rounds without: nothing is divided by 0.
+        filled = torch.where(bound > 0, bound, torch.where(widest > 0, widest, 1.0).unsqueeze(-1))
+        design = BlockDesign(found.combiner, norm, ones, filled, found.active)
+        plan = BlockPlan(grid, design, norm, norm, radio, found.scaling, found.rule)
+    return Schedule(
+        scheme,
+        promise,
+        link,
+        dim,
+        clip_norm,
+        expected_senders(config) if config.system.varies else float(config.system.num_active),
+        link.sending(found.active),
+        found.active,
+        found.minimum,
+        norm[..., 0] if plan is None else (plan.norm / plan.ratios).amin(dim=-1),
+        widest,
+        Cover.of(trials=len(link.trials)),
+        found.combiner[:, :, 0],
+        (False,) * len(link.trials),
+        blocks=plan,
+        scaling=found.scaling[..., 0],
+        rule=found.rule,
+        detects=found.detects,
+    )
+
+
+def _require_plain(config: Config, scheme: Scheme, grid: Grid) -> None:
+    """Refuse in one sentence what is not worked out for schemes with transmit scalars of their own."""
+    channel = config.channel
+    found = None
+    if channel.estimation_error > 0.0:
+        found = f"`channel.{'csi_error' if channel.csi_error > 0.0 else 'csi_age_s'}`"
+    elif channel.impairments:
+        found = f"`channel.{channel.impairments[0]}`"
+    elif config.scheme.selection != "all":
+        found = "`scheme.selection`"
+    elif grid.per_symbol > 1:
+        found = 'channel.symbols = "complex"'
+    elif config.system.dropout > 0.0:
+        found = "`system.dropout`"
+    if scheme.encoder.cover != "nothing":
+        found = "cover at the devices"
+    if found is not None:
+        raise InputError(
+            f"scheme `{scheme.name}` finds its own combiners and transmit scalars, which is not simulated together "
+            f"with {found}; leave one of them out"
+        )
+
+
+def _gain_bounds(scene: Scene, found: Transceiver) -> torch.Tensor:
+    """G_tb = max_i |Re wᴴ h_i s_i|, [trials, T, B]; 0 where nobody sends."""
+    bound = torch.zeros(found.combiner.shape[:-1], dtype=torch.float64)
+    for t in scene.rounds:
+        for number in range(bound.shape[2]):
+            gains = gains_in(scene, found.active, found.combiner, found.scaling, t, number)
+            bound[:, t, number] = gains.real.abs().amax(dim=-1)
+    return bound
+
+
+def _check(scene: Scene, scheme: Scheme, found: Transceiver) -> None:
+    """What a policy answers is taken at nobody's word: shapes, numbers, power."""
+    name, silent = type(scheme.policy).__name__, torch.from_numpy(found.active < 0)
+    trials, rounds, places = found.active.shape
+    blocks, antennas = scene.grid.count, scene.config.system.num_antennas
+    if found.combiner.shape != (trials, rounds, blocks, antennas) or found.scaling.shape != (*silent.shape, blocks):
+        raise InputError(
+            f"policy `{name}` must return combiners [trials, T, B, m] and transmit scalars [trials, T, K, B] for "
+            f"{trials} trials, {rounds} rounds, {places} places, {blocks} blocks and {antennas} antennas; got "
+            f"{tuple(found.combiner.shape)} and {tuple(found.scaling.shape)}"
+        )
+    norm, spent = found.norm, found.scaling.abs().square()
+    if not bool(norm.isfinite().all() and (norm > 0).all() and spent.isfinite().all()):
+        raise InputError(f"policy `{name}` must return finite combiners of positive norm and finite transmit scalars")
+    if bool((spent.amax(dim=-1)[silent] > 0).any()):
+        raise InputError(f"policy `{name}` lets a place send where nobody takes part")
+    limit = 1.0 / scene.reach**2 * (1.0 + TOLERANCE)
+    if found.rule == "peak" and not float(spent.max()) <= limit:
+        raise InputError(
+            f"policy `{name}` lets a device send with |s|² = {float(spent.max()):.3g}, above P·symbols/C² = {limit:.3g}"
+        )
+
+
+def _check_budget(scene: Scene, scheme: Scheme, found: Transceiver, bound: torch.Tensor) -> None:
+    """Σ_t max_b G_tb²/q_tb² ≤ A."""
+    if scene.budget is None:
+        return
+    assert scene.total is not None
+    told = float((bound / found.norm).square().amax(dim=-1).sum(dim=-1).max())
+    if not told <= scene.total * (1.0 + 1e-9):
+        raise InputError(
+            f"policy `{type(scheme.policy).__name__}` spends {told:.6g} of a privacy budget of {scene.total:.6g}; its "
+            "combiners must be larger"
+        )

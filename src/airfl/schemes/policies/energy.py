@@ -1,0 +1,99 @@
+"""Power where nobody knows a phase: devices even out their path gain, and the base station measures energy.
+
+A device sends √(ρ/Λ_i) x_i, so that it is heard with √ρ h̃_i, h̃ the fading alone. What the antennas hear moves by
+√ρ ‖h̃_ij‖ x_ij beside noise of variance σ²/2 per real coordinate: with q = 1/√ρ for a norm the books are those of
+any other scheme, v = q²σ²/2 and G = max ‖h̃_ij‖, before anything is measured.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.special import gammainccinv
+
+from airfl.errors import InputError
+from airfl.schemes.parts import DesigningPolicy
+from airfl.schemes.transceivers import Scene, Transceiver
+from airfl.transceiver.allocation import allocate
+
+
+class Energies(DesigningPolicy):
+    """ρ = Λ_min P symbols/C², the same for all rounds, or less where a budget asks for it."""
+
+    def transceiver(self, scene: Scene) -> Transceiver:
+        """See ``DesigningPolicy.transceiver``."""
+        config, link = scene.config, scene.radio.link
+        fresh = config.scheme.fresh_fading
+        _require_link(scene)
+        active = scene.active()
+        there = active >= 0
+        trials, rounds = active.shape[:2]
+        root = link.law.amplitude
+        own = np.take_along_axis(root[:, None], np.maximum(active, 0), axis=2)
+        weakest = torch.from_numpy(root.min(axis=1))
+        least = (scene.reach / weakest).unsqueeze(-1).expand(trials, rounds)
+        bound = self._loudest(scene, active, own) if not fresh else _outage_bound(scene, active)
+        norm = least
+        if scene.total is not None:  # shared out over rounds by how loud somebody is in them
+            loud = bound.amax(dim=-1).clamp(min=1e-12)
+            norm = torch.maximum(allocate(least, scene.total, loud.square()), least)
+        combiner = torch.zeros(trials, rounds, scene.grid.count, config.system.num_antennas, dtype=torch.complex128)
+        combiner[..., 0] = norm.unsqueeze(-1)
+        scaling = torch.from_numpy(there / own) / norm.unsqueeze(-1)
+        return Transceiver(
+            active,
+            combiner,
+            scaling.to(torch.complex128).unsqueeze(-1).expand(*active.shape, scene.grid.count),
+            least,
+            detects="fresh energy" if fresh else "energy",
+            bound=bound,
+        )
+
+    @staticmethod
+    def _loudest(scene: Scene, active: np.ndarray, own: np.ndarray) -> torch.Tensor:
+        """max_i ‖h̃_i‖ of every block as it is drawn, [trials, T, B]."""
+        bound = torch.zeros(*active.shape[:2], scene.grid.count, dtype=torch.float64)
+        for t in scene.rounds:
+            there = torch.from_numpy(active[:, t] >= 0)
+            for number in range(scene.grid.count):
+                heard = torch.linalg.vector_norm(scene.channels(t, number, active[:, t]), dim=-1)
+                bound[:, t, number] = torch.where(there, heard / torch.from_numpy(own[:, t]), 0.0).amax(dim=-1)
+        return bound
+
+
+def _outage_bound(scene: Scene, active: np.ndarray) -> torch.Tensor:
+    """A length that no h̃_ij ∈ C^m of a run exceeds but for a chance p, [trials, T, 1]; log(K d T/p) for one antenna.
+
+    ‖h̃‖² is the sum of m standard exponentials.
+    """
+    config = scene.config
+    events = active.shape[2] * config.system.rounds * scene.grid.symbols
+    squared = float(gammainccinv(config.system.num_antennas, config.channel.csi_outage / events))
+    return torch.full((*active.shape[:2], 1), math.sqrt(squared), dtype=torch.float64)
+
+
+def _require_link(scene: Scene) -> None:
+    """Refuse in one sentence what energies are not worked out for."""
+    config, link = scene.config, scene.radio.link
+    fresh, channel = config.scheme.fresh_fading, config.channel
+    words = None
+    if fresh and channel.fading != "rayleigh":
+        words = f'fresh fading "{channel.fading}" for every symbol; take rayleigh, or scheme.fresh_fading = false'
+    elif fresh and (channel.antenna_correlation or channel.device_correlation):
+        words = "correlated antennas or devices; leave out the correlation, or set scheme.fresh_fading = false"
+    elif fresh and scene.grid.count > 1:
+        words = "stated coherence and fading that is fresh for every symbol; set scheme.fresh_fading = false"
+    elif not fresh and config.scheme.uplink == "equivalent":
+        words = 'scheme.fresh_fading = false in the scalar uplink; it takes scheme.uplink = "signal"'
+    elif not fresh and channel.rotation:
+        words = "`channel.rotation`: energies of rotated updates are not those of updates; leave it out"
+    elif link.interference_power > 0.0:
+        words = "interference, whose energy the base station does not know; leave it out"
+    elif config.eavesdropper is not None:
+        words = "an [eavesdropper]; leave her out"
+    elif channel.fading == "trace":
+        words = "measured channels, which have no path gain apart from fading; take a law"
+    if words is not None:
+        raise InputError(f"a scheme that measures energy is not simulated with {words}")

@@ -1,0 +1,165 @@
+"""Policies that find combiners and transmit scalars themselves: what is sent, what is booked, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from airfl.air import EquivalentUplink, SignalUplink
+from airfl.devices import UpdateBlock
+from airfl.errors import InputError
+from airfl.schemes import SCHEMES, Clip, DesigningPolicy, Mean, Scene, Scheme, Transceiver
+from airfl.simulate import open_simulation
+from airfl.testing.small import small_config, small_task
+from airfl.transceiver.design import received_gains
+from airfl.transceiver.wideband import design_blocks
+
+WIDE = {"channel.coherence_hz": 5e6, "channel.rotation": True}
+
+
+@dataclass(frozen=True)
+class Inverts(DesigningPolicy):
+    """What airfl-mimo does, in its own words: s = share/(wᴴh)."""
+
+    share: float = 1.0
+    scale: float = 1.0
+
+    def transceiver(self, scene: Scene) -> Transceiver:
+        if scene.grid.count == 1:
+            design, active, _ = scene.radio.rounds(scene.config, scene.rounds)
+            unit, norm = design.combiner.unsqueeze(2), design.norm.unsqueeze(-1) * scene.reach
+            unit = unit / design.norm[..., None, None]
+        else:
+            blocks = design_blocks(scene.config, scene.radio, scene.rounds, scene.grid)
+            active, norm = blocks.active, blocks.norm * scene.reach  # each block keeps to P: no power over the round
+            unit = blocks.combiner / blocks.norm.unsqueeze(-1)
+        combiner = unit * (norm * self.scale).unsqueeze(-1)
+        heard = torch.stack(
+            [
+                torch.stack(
+                    [
+                        received_gains(combiner[:, t, b], scene.channels(t, b, active[:, t]))
+                        for b in range(scene.grid.count)
+                    ],
+                    dim=-1,
+                )
+                for t in scene.rounds
+            ],
+            dim=1,
+        )
+        return Transceiver(active, combiner, self.share / heard, norm.amin(dim=-1))
+
+
+def scheme(policy, promises=None):
+    return Scheme("own", "Own", "A policy under test.", Clip(), policy, Mean(), promises_to=promises)
+
+
+def opened(policy, overrides=None, promises=None):
+    config = small_config(overrides)
+    return open_simulation(config, scheme(policy, promises), small_task(config))
+
+
+def finished(simulation):
+    *_, (state, _) = simulation.rounds()
+    return state
+
+
+def test_the_usual_inversion_gives_the_usual_run():
+    config = small_config()
+    usual = finished(open_simulation(config, "airfl-mimo", small_task(config)))
+    own = finished(opened(Inverts()))
+    assert torch.allclose(usual.models, own.models, rtol=1e-5, atol=1e-7)
+    for one, other in zip(usual.ledgers, own.ledgers, strict=True):
+        for before, after in zip(one.events, other.events, strict=True):
+            assert after.noise_var == pytest.approx(before.noise_var, rel=1e-9)
+            assert after.base_station == pytest.approx(before.base_station, rel=1e-9)
+            assert after.gain_bound == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("overrides", [{}, WIDE])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_both_uplinks_hear_the_gains_that_are_booked(overrides, share):
+    simulation = opened(Inverts(share=share), overrides)
+    setting = simulation.schedule.setting(1)
+    trials, places = setting.active.shape
+    dim = simulation.schedule.dim
+    sent = torch.randn(trials, places, dim, generator=torch.Generator().manual_seed(1)) * 0.1
+    blocks = UpdateBlock(
+        torch.arange(trials).repeat_interleave(places),
+        torch.arange(places).repeat(trials),
+        sent.flatten(0, 1),
+        torch.zeros(trials * places),
+    )
+    for uplink in (EquivalentUplink, SignalUplink):
+        heard = uplink(5, (0, 1)).receive([blocks], dim, setting.silenced())
+        assert torch.allclose(heard, share * sent.sum(dim=1), atol=1e-5)
+    step = simulation.advance(simulation.init())
+    for ledger in step.after.ledgers:
+        assert ledger.events[0].gain_bound == pytest.approx(share, rel=1e-9)
+    assert torch.equal(step.setting.unknown_var, simulation.schedule.unknown_var[:, 0])
+
+
+def test_a_small_gain_costs_less():
+    """Half the gain beside the same noise: half as far apart, and the ledger says so."""
+    whole, half = (finished(opened(Inverts(share=share))).ledgers[0].events[0] for share in (1.0, 0.5))
+    assert half.noise_var == whole.noise_var
+    assert half.sensitivity("zero-out") == pytest.approx(0.5 * whole.sensitivity("zero-out"), rel=1e-9)
+    assert half.base_station == pytest.approx(0.5 * whole.base_station, rel=1e-9)
+
+
+@dataclass(frozen=True)
+class Broken(Inverts):
+    what: str = ""
+
+    def transceiver(self, scene: Scene) -> Transceiver:
+        found = super().transceiver(scene)
+        if self.what == "power":
+            return replace(found, scaling=2.0 * found.scaling)
+        if self.what == "shape":
+            return replace(found, scaling=found.scaling[:, :1])
+        if self.what == "zero":
+            return replace(found, combiner=0.0 * found.combiner)
+        return replace(found, scaling=found.scaling * float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (Broken(what="power"), "lets a device send with"),
+        (Broken(what="shape"), "must return combiners"),
+        (Broken(what="zero"), "finite combiners of positive norm"),
+        (Broken(what="nan"), "finite combiners of positive norm"),
+    ],
+)
+def test_what_a_policy_answers_is_checked(policy, words):
+    with pytest.raises(InputError, match=words):
+        opened(policy)
+
+
+def test_a_budget_is_checked_before_anyone_sends():
+    loud = {"channel.power_w": 1e-2}
+    with pytest.raises(InputError, match=r"spends .* of a privacy budget"):
+        opened(Inverts(), loud, promises="model")
+    opened(Inverts(scale=1e5), loud, promises="model")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"channel.csi_error": 0.01},
+        {"channel.phase_error_rad": 0.1},
+        {"channel.symbols": "complex"},
+        {"system.dropout": 0.1},
+        {"scheme.selection": "strongest", "scheme.selection_keep": 0.5},
+    ],
+)
+def test_what_is_not_worked_out_is_refused(overrides):
+    with pytest.raises(InputError, match="finds its own combiners and transmit scalars"):
+        opened(Inverts(), overrides)
+
+
+def test_nobody_in_the_table_is_asked_both_ways():
+    for entry in SCHEMES.values():
+        assert isinstance(entry.policy, DesigningPolicy) or type(entry.policy).norms is not DesigningPolicy.norms
