@@ -71,17 +71,9 @@ COLUMNS = (
     "personal_accuracy_p10", "chance", "noise_var", "epsilon_models", "epsilon_base_station",
 )  # fmt: skip
 SIZE_COLUMNS = (
-    "dataset",
-    "trial",
-    "way",
-    "epsilon",
-    "from",
-    "below",
-    "devices",
-    "samples",
-    "accuracy",
-    "personal_accuracy",
-)
+    "dataset", "trial", "way", "epsilon", "from", "below", "devices", "samples", "loss", "accuracy", "auc",
+    "personal_loss", "personal_accuracy", "personal_auc",
+)  # fmt: skip
 
 
 def task_of(name: str, trial: int, changes: Mapping[str, Any]) -> tuple[Config, Task]:
