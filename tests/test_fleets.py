@@ -217,9 +217,11 @@ def test_devices_keep_their_own_samples_and_held_out_ones_train_nothing(split: s
         assert not dataset.later[part.test].any()
     # What is held out in a run is not looked at while it is tuned.
     final = partition_owned(dataset, 7, learning.model_copy(update={"split": "standard"}), stream(1, "partition", 0))
+    everyone = partition_owned(dataset, 9, learning.model_copy(update={"split": "standard"}), stream(1, "partition", 0))
     if split == "validation":
         touched = set(part.train) | set(part.test) | set(part.own)
         assert not touched & set(final.test)
+        assert not touched & set(everyone.own)
         assert dataset.later is None or not dataset.later[list(touched)].any()
 
 
@@ -244,6 +246,12 @@ def test_how_many_samples_a_device_has_moves_no_other(later: bool) -> None:
 def test_more_devices_than_there_are_is_refused() -> None:
     with pytest.raises(InputError, match=r"13 is more than the data have: 10 devices are left to train of 12"):
         partition_owned(owned([5] * 12), 13, airfl.preset("insteval").learning, stream(5, "partition"))
+
+
+def test_nobody_left_to_test_on_is_refused() -> None:
+    learning = airfl.preset("insteval").learning.model_copy(update={"held_out_devices": 0.0})
+    with pytest.raises(InputError, match="no test sample is left"):
+        partition_owned(owned([5] * 12), 3, learning, stream(5, "partition"))
 
 
 def test_auc_and_calibration_against_brute_force() -> None:

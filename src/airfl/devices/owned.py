@@ -48,15 +48,16 @@ def partition_owned(
     if dataset.later is None:
         mixed = [draw.permutation(shard) for draw, shard in zip(draws, shards, strict=True)]
         shards, own = _apart(mixed, learning.test_fraction)
-    elif learning.split == "validation":
-        shards, own = _apart(shards, learning.test_fraction)
     else:
         kept = {int(dataset.owners[some[0]]): some for some in _by_owner(dataset.owners, np.flatnonzero(later))}
         own = [kept.get(owner, np.empty(0, dtype=np.int64)) for owner in owners]
+    if learning.split == "validation":  # again, so that the run's own test samples are not touched
+        shards, own = _apart(shards, learning.test_fraction)
     if learning.max_samples_per_device is not None:
         most, pairs = learning.max_samples_per_device, zip(draws, shards, strict=True)
         shards = [draw.permutation(shard)[:most] for draw, shard in pairs]
-    test = np.concatenate(own) if learning.split == "pooled" else np.concatenate([early[device] for device in tested])
+    parts = own if learning.split == "pooled" else [early[device] for device in tested]
+    test = np.concatenate([np.empty(0, dtype=np.int64), *parts])
     if len(test) == 0:
         raise InputError("no test sample is left; raise `learning.held_out_devices` or `learning.test_fraction`")
     return Partition(
