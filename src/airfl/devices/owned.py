@@ -41,23 +41,23 @@ def partition_owned(
             f"train of {len(order):,}, with `learning.held_out_devices` = {learning.held_out_devices:g}"
         )
     # A key for every device: what it draws does not depend on how many samples others have.
-    keys = generator.integers(2**63, size=len(early))[left[:num_devices]]
-    draws = [np.random.Generator(np.random.Philox(key=int(key))) for key in keys]
+    keys = generator.integers(2**63, size=len(early))
+    draws = _generators(keys[left[:num_devices]])
     owners = [int(dataset.owners[early[device][0]]) for device in left[:num_devices]]
     shards = [early[device] for device in left[:num_devices]]
+    parts = [early[device] for device in tested]
     if dataset.later is None:
-        mixed = [draw.permutation(shard) for draw, shard in zip(draws, shards, strict=True)]
-        shards, own = _apart(mixed, learning.test_fraction)
+        shards, own = _apart(_mixed(shards, draws), learning.test_fraction)
+        if learning.split == "validation":  # devices that train in the run itself
+            parts, _ = _apart(_mixed(parts, _generators(keys[tested])), learning.test_fraction)
     else:
         kept = {int(dataset.owners[some[0]]): some for some in _by_owner(dataset.owners, np.flatnonzero(later))}
         own = [kept.get(owner, np.empty(0, dtype=np.int64)) for owner in owners]
     if learning.split == "validation":  # again, so that the run's own test samples are not touched
         shards, own = _apart(shards, learning.test_fraction)
     if learning.max_samples_per_device is not None:
-        most, pairs = learning.max_samples_per_device, zip(draws, shards, strict=True)
-        shards = [draw.permutation(shard)[:most] for draw, shard in pairs]
-    parts = own if learning.split == "pooled" else [early[device] for device in tested]
-    test = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        shards = [shard[: learning.max_samples_per_device] for shard in _mixed(shards, draws)]
+    test = np.concatenate([np.empty(0, dtype=np.int64), *(own if learning.split == "pooled" else parts)])
     if len(test) == 0:
         raise InputError("no test sample is left; raise `learning.held_out_devices` or `learning.test_fraction`")
     return Partition(
@@ -69,6 +69,14 @@ def _by_owner(owners: np.ndarray, samples: np.ndarray) -> list[np.ndarray]:
     """Samples of every owner that has some, in the order of the data set; owners in the order of their numbers."""
     order = samples[np.argsort(owners[samples], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(owners[order])) + 1) if len(order) else []
+
+
+def _generators(keys: np.ndarray) -> list[np.random.Generator]:
+    return [np.random.Generator(np.random.Philox(key=int(key))) for key in keys]
+
+
+def _mixed(shards: list[np.ndarray], draws: list[np.random.Generator]) -> list[np.ndarray]:
+    return [draw.permutation(shard) for draw, shard in zip(draws, shards, strict=True)]
 
 
 def _apart(shards: list[np.ndarray], fraction: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
