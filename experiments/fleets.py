@@ -250,6 +250,7 @@ def main() -> None:
     parser.add_argument("part", choices=("tune", "study"))
     parser.add_argument("--out", type=Path, default=Path("fleets"))
     parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="trial to begin with")
     parser.add_argument("--datasets", nargs="*", default=list(DATASETS))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -266,7 +267,7 @@ def main() -> None:
     said = json.loads(notes.read_text(encoding="utf-8"))
     table, by = arguments.out / "fleets.csv", arguments.out / "fleets_sizes.csv"
     rows, sizes = read(table), read(by)
-    for trial in range(arguments.trials):
+    for trial in range(arguments.first, arguments.trials):
         for name in arguments.datasets:
             if any(row["dataset"] == name and int(row["trial"]) == trial for row in rows):
                 continue

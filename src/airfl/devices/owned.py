@@ -11,6 +11,10 @@ from airfl.errors import InputError
 
 #: Share of the devices that are left which ``split = "validation"`` tests on.
 VALIDATION = 6
+NO_OWNERS = (
+    '`learning.partition` = "devices" needs data that come in devices, and data set `{}` does not say whose sample it '
+    'is; use "iid", "classes" or "dirichlet"'
+)
 
 
 def partition_owned(
@@ -24,10 +28,7 @@ def partition_owned(
     device is held out, and the later samples of all are the test part.
     """
     if dataset.owners is None:
-        raise InputError(
-            f'`learning.partition` = "devices" needs data that come in devices, and data set `{learning.dataset}` does '
-            'not say whose sample it is; use "iid", "classes" or "dirichlet"'
-        )
+        raise InputError(NO_OWNERS.format(learning.dataset))
     later = dataset.later if dataset.later is not None else np.zeros(len(dataset.labels), dtype=bool)
     early = _by_owner(dataset.owners, np.flatnonzero(~later))
     order = generator.permutation(len(early))
@@ -35,11 +36,7 @@ def partition_owned(
     tested, left = order[:held], order[held:]
     if learning.split == "validation":
         tested, left = left[: len(left) // VALIDATION], left[len(left) // VALIDATION :]
-    if num_devices > len(left):
-        raise InputError(
-            f"`system.num_devices` = {num_devices:,} is more than the data have: {len(left):,} devices are left to "
-            f"train of {len(order):,}, with `learning.held_out_devices` = {learning.held_out_devices:g}"
-        )
+    _require_enough(num_devices, len(left), len(order), learning.held_out_devices)
     # A key for every device: what it draws does not depend on how many samples others have.
     keys = generator.integers(2**63, size=len(early))
     draws = _generators(keys[left[:num_devices]])
@@ -63,6 +60,14 @@ def partition_owned(
     return Partition(
         np.concatenate(shards), _offsets(shards), test, np.concatenate(own), _offsets(own), np.array(owners)
     )
+
+
+def _require_enough(wanted: int, left: int, total: int, held_out: float) -> None:
+    if wanted > left:
+        raise InputError(
+            f"`system.num_devices` = {wanted:,} is more than the data have: {left:,} devices are left to train of "
+            f"{total:,}, with `learning.held_out_devices` = {held_out:g}"
+        )
 
 
 def _by_owner(owners: np.ndarray, samples: np.ndarray) -> list[np.ndarray]:
