@@ -99,7 +99,7 @@ def test_a_planted_bug_is_caught(tiny, monkeypatch):
 
 @pytest.mark.parametrize("factor", [100.0, float("inf")])
 def test_a_broken_clip_is_caught(tiny, monkeypatch, factor):
-    from airfl.schemes import encoders
+    from airfl.schemes.encoders import clip as encoders
 
     honest = encoders.clip_factors
     monkeypatch.setattr(encoders, "clip_factors", lambda rows, norm: honest(rows, min(factor * norm, 1e30)))

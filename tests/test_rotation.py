@@ -17,7 +17,7 @@ from airfl.air import rotation as rotation_module
 from airfl.air.rotation import Rotation, pieces, signs, spread
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
-from airfl.rounds import arrange, book, opened
+from airfl.rounds import Sending, arrange, book
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
 
@@ -139,7 +139,7 @@ def test_the_noise_has_the_covariance_of_rotated_blocks(wide):
 
 
 def sent_by(schedule, setting, sent):
-    sending = opened(schedule.scheme.encoder, schedule, setting, None)
+    sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None, schedule.public(setting))
     return sending.encode(block_of(sent)).updates.reshape(sent.shape), sending.watch.kept
 
 

@@ -15,7 +15,8 @@ from airfl.errors import DivergedError
 from airfl.privacy import make_accountant
 from airfl.rounds import update_factor
 from airfl.rounds.lanes import Lane, shared_lanes
-from airfl.schemes import SCHEMES, policies
+from airfl.schemes import SCHEMES
+from airfl.schemes.policies import norms as policies
 from airfl.simulate import Simulation, advance_together
 from airfl.simulate import open_simulation as join
 

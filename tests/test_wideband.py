@@ -16,7 +16,7 @@ from airfl.channel.blocks import Grid, Place, coherence_bandwidth_hz, coherence_
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.report.sentences import headline
-from airfl.rounds import arrange, book, opened
+from airfl.rounds import Sending, arrange, book
 from airfl.schemes import SCHEMES
 from airfl.transceiver import open_radio
 
@@ -143,7 +143,7 @@ def test_power_is_kept_whatever_the_update_is(wide, symbols):
             for slot in range(9):
                 if sent is tried[-1]:
                     sent[trial, slot] = (where == worst[trial, slot]).float()
-        sending = opened(schedule.scheme.encoder, schedule, setting, None)
+        sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None, schedule.public(setting))
         encoded = sending.encode(blocks_of(sent * 50.0)).updates.reshape(2, 9, DIM)
         assert (torch.linalg.vector_norm(encoded.double(), dim=2) <= 1.0 + 1e-6).all()
         for trial in range(2):

@@ -20,7 +20,7 @@ from airfl.channel.blocks import Grid, Place, place_of
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.privacy import Ledger, gaussian_mu, make_accountant
-from airfl.rounds import arrange, book, opened
+from airfl.rounds import Sending, arrange, book
 from airfl.rounds.hiding import Problem
 from airfl.schemes import SCHEMES
 from airfl.transceiver import Cover, base_station_sight, degrees_of, mask_edges, open_radio
@@ -400,7 +400,7 @@ def test_update_and_cover_keep_to_the_power_whatever_the_update_is(shielded, cut
             sent = sent * (where == worst.unsqueeze(-1))
         if kind == "one coordinate":
             sent = (torch.cumsum(where == worst.unsqueeze(-1), dim=-1) == 1) * (where == worst.unsqueeze(-1)) * 1.0
-        sending = opened(schedule.scheme.encoder, schedule, setting, None)
+        sending = Sending(schedule.scheme.encoder, setting, schedule.clip_norm, None, schedule.public(setting))
         encoded = sending.encode(blocks_of(sent * 50.0)).updates.reshape(2, 12, DIM)
         assert (torch.linalg.vector_norm(encoded.double(), dim=2) <= 1.0 + 1e-6).all()
         for trial in range(2):

@@ -6,7 +6,7 @@ draw -> design -> train -> encode -> air -> decode -> update -> ledger, for all 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +17,14 @@ from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
 from airfl.config import Config
 from airfl.devices import Task, UpdateBlock
 from airfl.engines import Engine, choose_engine
-from airfl.rounds import RoundRecord, Schedule, Sending, State, Step
+from airfl.rounds import Crew, Intervention, Member, RoundRecord, Schedule, Sending, State, Step, Training, train_here
 from airfl.schemes import Scheme, scheme_named
 from airfl.transceiver import Radio, open_radio
-
-#: Replaces updates that were trained.
-Intervention = Callable[[UpdateBlock], UpdateBlock]
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """One scheme on a batch of trials: ``init`` a state, then ``step`` it round by round."""
+    """One scheme on a batch of trials: ``init`` a state, then ``step`` it round by round; its crew trains devices."""
 
     config: Config
     scheme: Scheme
@@ -36,6 +33,7 @@ class Simulation:
     engine: Engine
     uplink: Uplink
     start: torch.Tensor
+    crew: Crew = train_here
 
     def init(self) -> State:
         """State before the first round."""
@@ -96,9 +94,14 @@ class Simulation:
                 rounds.check_views(self.schedule, row, ledger)
         return state.released
 
+    def member(self, setting: Setting, memory: torch.Tensor | None) -> Member:
+        """The scheme in one round, as local training meets it."""
+        schedule, public = self.schedule, self.schedule.public(setting)
+        return Member(self.scheme.encoder, setting, public, schedule.clip_norm, memory, self.uplink, schedule.dim)
+
     def heard(self, setting: Setting, blocks: Iterable[UpdateBlock]) -> torch.Tensor:
         """Δ̂, [trials, d], of updates that are given rather than trained: encoded and sent as trained ones are."""
-        sending = rounds.opened(self.scheme.encoder, self.schedule, setting, self.init().memory)
+        sending = self.member(setting, self.init().memory).sending()
         return self.uplink.receive((sending.encode(block) for block in blocks), self.schedule.dim, setting)
 
 
@@ -109,23 +112,13 @@ def advance_together(
     first, t, task = simulations[0], states[0].round, simulations[0].task
     settings = [simulation.schedule.setting(t) for simulation in simulations]  # draw and design
     pairs = list(zip(simulations, settings, states, strict=True))
-    sendings = [rounds.opened(s.scheme.encoder, s.schedule, setting, state.memory) for s, setting, state in pairs]
-    receivers = [s.uplink.open(s.schedule.dim, setting) for s, setting, _ in pairs]
     lanes = rounds.shared_lanes([state.models for state in states])
     models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])
-    batches = task.batches(t, first.schedule.active_in(t))
-    batches = batches[[row for lane in lanes for row in range(lane.first, lane.last)]]
-    for block in first.engine.train(models, batches, task.inputs, task.labels, first.config.learning.learning_rate):
-        for lane in rounds.met_by(lanes, *block.trial[[0, -1]].tolist()):
-            part = block.rows(lane.place, lane.end, lane.first - lane.place)
-            if part is None:
-                continue
-            trained = part if intervene is None else intervene(part)
-            for number in lane.owners:
-                receivers[number].add(sendings[number].encode(trained))
+    members = [simulation.member(setting, state.memory) for simulation, setting, state in pairs]
+    training = Training(first.engine, task, t, first.schedule.active_in(t), lanes, models, members, intervene)
     return [
-        simulation.conclude(state, receiver.finish(), setting, sending)
-        for (simulation, setting, state), receiver, sending in zip(pairs, receivers, sendings, strict=True)
+        simulation.conclude(state, received, setting, sending)
+        for (simulation, setting, state), (received, sending) in zip(pairs, first.crew(training), strict=True)
     ]
 
 

@@ -9,20 +9,26 @@ from airfl.rounds.lanes import met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import MEASURED, RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
-from airfl.rounds.sending import Sending, opened
+from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
 from airfl.rounds.share import arrange
 from airfl.rounds.state import State, Step
+from airfl.rounds.training import Crew, Gathered, Intervention, Member, Training, pass_on, train_here
 
 __all__ = [
     "MEASURED",
     "CoverUsed",
+    "Crew",
+    "Gathered",
+    "Intervention",
+    "Member",
     "Promise",
     "RoundRecord",
     "Schedule",
     "Sending",
     "State",
     "Step",
+    "Training",
     "Watch",
     "arrange",
     "book",
@@ -32,9 +38,10 @@ __all__ = [
     "gradient_variance",
     "make_promise",
     "met_by",
-    "opened",
+    "pass_on",
     "record_round",
     "server_step",
     "shared_lanes",
+    "train_here",
     "update_factor",
 ]

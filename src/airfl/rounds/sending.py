@@ -12,7 +12,6 @@ from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
-from airfl.rounds.schedule import Schedule
 from airfl.schemes import Encoded, Encoder, Public
 
 #: Updates whose energies are looked at together.
@@ -24,12 +23,19 @@ class Sending:
 
     Attributes:
         watch: norms and losses of what passed by.
-        memory: what all devices remember, [trials, n, d]; None for an encoder without memory.
+        memory: what devices from number ``offset`` on remember, [trials, n, d]; None for an encoder without memory.
     """
 
     def __init__(
-        self, encoder: Encoder, setting: Setting, clip_norm: float, memory: torch.Tensor | None, public: Public
+        self,
+        encoder: Encoder,
+        setting: Setting,
+        clip_norm: float,
+        memory: torch.Tensor | None,
+        public: Public,
+        offset: int = 0,
     ) -> None:
+        self._offset = offset
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
         self._public = public
         self._active, self._blocks = torch.from_numpy(setting.active), setting.blocks
@@ -47,15 +53,15 @@ class Sending:
         device = self._active[where]
         own = None
         if self.memory is not None:  # places where nobody sends remember nothing
-            own = self.memory[where[0], device.clamp(min=0)].masked_fill((device < 0).unsqueeze(1), 0.0)
-            own = own.to(block.trained.device)
+            own = self.memory[where[0], (device - self._offset).clamp(min=0)]
+            own = own.masked_fill((device < 0).unsqueeze(1), 0.0).to(block.trained.device)
         with calling(self._encoder, "encoder"):
             encoded = self._encoder.encode_in(block, self._clip_norm, own, self._public)
             if is_outside(self._encoder):
                 self._check(block, encoded)
         if self.memory is not None and encoded.memory is not None:
             there = device >= 0
-            self.memory[where[0][there], device[there]] = encoded.memory.to(self.memory.device)[there]
+            self.memory[where[0][there], device[there] - self._offset] = encoded.memory.to(self.memory.device)[there]
         self.watch.see(encoded.block, encoded.norms)
         return encoded.block if self._blocks is None else self._within_power(encoded.block, self._blocks)
 
@@ -85,8 +91,3 @@ class Sending:
                 f"encoder `{name}` sends an update of length {float(norms.max()):.9g} where its `length` says "
                 f"{self._length:.9g}: what is booked would be too small; bound it, and leave room for rounding"
             )
-
-
-def opened(encoder: Encoder, schedule: Schedule, setting: Setting, memory: torch.Tensor | None) -> Sending:
-    """The devices of one round, about to send."""
-    return Sending(encoder, setting, schedule.clip_norm, memory, schedule.public(setting))
