@@ -497,6 +497,9 @@ BAD = [
          "privacy.smoothness=1"],
         "nothing distorts",
     ),
+    (["channel.coherence_hz=1"], "each needs a symbol"),
+    (["channel.coherence_s=1"], "is longer than a round"),
+    *(([f"channel.{key}=1e-320"], f"`channel.{key}`") for key in ("coherence_hz", "coherence_s", "delay_spread_s")),
 ]  # fmt: skip
 
 

@@ -260,7 +260,7 @@ def test_measured_channels_have_one_block(tiny, tmp_path):
         schedule_of(tiny.replace({**traced, "scheme.combiner": "auto"}), trials=(0,))
     with pytest.raises(InputError, match="say the same thing"):
         tiny.replace({"channel.coherence_s": 1e-3, "channel.speed_m_s": 3.0})
-    with pytest.raises(InputError, match="greater than 0"):
+    with pytest.raises(InputError, match="greater than"):
         tiny.replace({"channel.coherence_hz": 0.0})
 
 

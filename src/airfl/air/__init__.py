@@ -6,6 +6,6 @@ In: the ``Setting`` of a round, blocks of updates. Out: the sum plus noise. May 
 from airfl.air.equivalent import EquivalentUplink
 from airfl.air.setting import Setting
 from airfl.air.signal import SignalUplink
-from airfl.air.uplink import Receiver, Uplink
+from airfl.air.uplink import Receiver, Summing, Uplink
 
-__all__ = ["EquivalentUplink", "Receiver", "Setting", "SignalUplink", "Uplink"]
+__all__ = ["EquivalentUplink", "Receiver", "Setting", "SignalUplink", "Summing", "Uplink"]

@@ -43,6 +43,15 @@ class EnergyReceiver:
             there = heard[block.trial[part], block.slot[part]].unsqueeze(1)
             self._total.index_add_(0, block.trial[part], updates[part].double().square() * there)
 
+    def sums(self) -> list[torch.Tensor]:
+        """See ``Summing.sums``."""
+        assert self._total is not None
+        return [self._total]
+
+    def take(self, sums: list[torch.Tensor]) -> None:
+        """See ``Summing.take``."""
+        self._total = sums[0].clone() if self._total is None else self._total + sums[0]
+
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
         total, setting = self._total, self._setting

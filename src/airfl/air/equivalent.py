@@ -83,6 +83,19 @@ class EquivalentReceiver:
             assert self._where is not None
             _add_by_blocks(total, block, gains, self._where.to(total.device), self._rotation)
 
+    def sums(self) -> list[torch.Tensor]:
+        """See ``Summing.sums``: Σ Re(g_i) Δ̄_i, and Σ Im(g_i) Δ̄_i where symbols carry two coordinates."""
+        assert self._total is not None
+        if self._setting.per_symbol == 1:
+            return [self._total]
+        return [self._total, torch.zeros_like(self._total) if self._turned is None else self._turned]
+
+    def take(self, sums: list[torch.Tensor]) -> None:
+        """See ``Summing.take``."""
+        self._total = sums[0].clone() if self._total is None else self._total + sums[0]
+        if len(sums) > 1:
+            self._turned = sums[1].clone() if self._turned is None else self._turned + sums[1]
+
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
         total = self._total

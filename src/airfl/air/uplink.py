@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -21,6 +21,19 @@ class Receiver(Protocol):
 
     def finish(self) -> torch.Tensor:
         """Return Δ̂, [trials, d], float32."""
+        ...
+
+
+@runtime_checkable
+class Summing(Receiver, Protocol):
+    """A receiver whose sum may be put together from those of others."""
+
+    def sums(self) -> list[torch.Tensor]:
+        """What is added up so far, float64; no noise is in it."""
+        ...
+
+    def take(self, sums: list[torch.Tensor]) -> None:
+        """Take what another receiver of the same round has added up."""
         ...
 
 

@@ -16,6 +16,7 @@ from airfl.cli.complete import complete_accountants, complete_presets, complete_
 if TYPE_CHECKING:
     from airfl.config import Config
     from airfl.runs import Interrupts, Keeper
+    from airfl.shards import Shards
 
 
 @app.command()
@@ -52,6 +53,13 @@ def run(
     ] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Resume with other code or on another device too.")] = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="A checkpoint after so many seconds.")] = 60.0,
+    executor: Annotated[
+        str | None, typer.Option(help="Who trains the devices: local, or ray for a cluster; goes with --shards.")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Cut the devices into so many shards; the results do not depend on how many.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster that runs already.")] = None,
     track: Track = None,
     no_imports: NoImports = False,
     as_json: Json = False,
@@ -73,6 +81,7 @@ def run(
         raise InputError("give a preset or file to run, or --resume DIR to go on with a run; one of the two")
     if not checkpoint_seconds >= 0:
         raise InputError(f"--checkpoint-seconds must be at least 0; got {checkpoint_seconds:g}")
+    crew = _crew(executor, shards, address)
     if resume is not None:
         if settings or flags or out is not None or force:
             raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
@@ -81,7 +90,7 @@ def run(
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
             name_imports(begun.config.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
-            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json)
+            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json, crew)
         return
     if anyway:
         raise InputError("--anyway goes with --resume")
@@ -93,11 +102,32 @@ def run(
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
-        _train_and_report(config, folder, keeper, interrupts, track, as_json)
+        _train_and_report(config, folder, keeper, interrupts, track, as_json, crew)
+
+
+def _crew(executor: str | None, shards: int | None, address: str | None) -> Shards | None:
+    """Who trains the devices, where that is not this process alone."""
+    from airfl.errors import InputError
+
+    if executor is None and shards is None:
+        if address is not None:
+            raise InputError("--address is that of a Ray cluster; give --executor ray and --shards N")
+        return None
+    from airfl.shards import make_shards
+
+    if executor == "ray" and shards is None:
+        raise InputError("--executor ray trains the devices of one run on a cluster; say how with --shards N")
+    return make_shards(executor or "local", 1 if shards is None else shards, address)
 
 
 def _train_and_report(
-    config: Config, folder: Path, keeper: Keeper, interrupts: Interrupts, track: list[str] | None, as_json: bool
+    config: Config,
+    folder: Path,
+    keeper: Keeper,
+    interrupts: Interrupts,
+    track: list[str] | None,
+    as_json: bool,
+    crew: Shards | None,
 ) -> None:
     """The run itself, in a folder that is held."""
     from airfl import runs
@@ -109,7 +139,11 @@ def _train_and_report(
 
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
-        result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts)
+        try:
+            result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts, shards=crew)
+        finally:
+            if crew is not None:
+                crew.close()
     try:
         result = runs.write_run(result, folder)
     except (OSError, InputError) as error:

@@ -47,10 +47,10 @@ class Channel(Section):
     )
     profile: Literal["A", "B", "C", "D", "E"] = Field("A", description="which TDL or CDL; D and E have a line of sight")
     delay_spread_s: float | None = Field(
-        None, gt=0, le=1e-3, description="RMS delay spread: a band wider than a fifth over it is several blocks"
+        None, ge=1e-15, le=1e-3, description="RMS delay spread: a band wider than a fifth over it is several blocks"
     )
-    coherence_hz: float | None = Field(None, gt=0, le=1e18, description="bandwidth over which a channel is the same")
-    coherence_s: float | None = Field(None, gt=0, le=1e12, description="time for which a channel stands still")
+    coherence_hz: float | None = Field(None, ge=1e-6, le=1e18, description="bandwidth over which a channel is the same")
+    coherence_s: float | None = Field(None, ge=1e-15, le=1e12, description="time for which a channel stands still")
     speed_m_s: float | None = Field(None, gt=0, le=1e5, description="of devices: channels stand still for 0.423 λ/v")
     symbols: Literal["real", "complex"] = Field(
         "real", description="complex: two coordinates a symbol, half the time on air"

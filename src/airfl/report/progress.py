@@ -71,6 +71,13 @@ class RunProgress(_Shown):
         if time.monotonic() - self._begin > LateSteps.PATIENCE_S:
             self._bar.update(self._opening, completed=done, total=total, state="combiners of blocks …")
 
+    def shards(self, done: int, total: int) -> None:
+        """See ``shards.HearsShards``: how far the shards of this round are, beside the first scheme."""
+        if total > 1 and self._task:
+            first = next(iter(self._task.values()))
+            seen = self._bar.tasks[self._bar.task_ids.index(first)].fields["state"].split("  shard ")[0]
+            self._bar.update(first, state=f"{seen}  shard {done}/{total}")
+
     def start(self, scheme: str, rounds: int) -> None:
         """See ``runs.Progress``."""
         self._opened()

@@ -5,7 +5,7 @@ In: configuration, scheme, radio, updates. Out: settings, events, rows. May impo
 
 from airfl.rounds.booking import book, check_views, gradient_variance, update_factor
 from airfl.rounds.hiding import CoverUsed
-from airfl.rounds.lanes import met_by, shared_lanes
+from airfl.rounds.lanes import Lane, met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import MEASURED, RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
@@ -21,6 +21,7 @@ __all__ = [
     "Crew",
     "Gathered",
     "Intervention",
+    "Lane",
     "Member",
     "Promise",
     "RoundRecord",

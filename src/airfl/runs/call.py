@@ -13,6 +13,7 @@ from airfl.runs.execute import run as train
 from airfl.runs.result import Result
 from airfl.runs.signals import Interrupts
 from airfl.runs.unfinished import Keeper
+from airfl.shards import Shards
 
 #: A bar, none, or one where somebody looks on: in a notebook or on a terminal.
 Wish = bool | Literal["auto"] | None
@@ -25,6 +26,7 @@ def run(
     trials_per_batch: int | None = None,
     keeper: Keeper | None = None,
     interrupts: Interrupts | None = None,
+    shards: Shards | None = None,
 ) -> Result:
     """Run every scheme of the configuration and return the result; only a keeper writes anything.
 
@@ -34,6 +36,7 @@ def run(
         trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
         keeper: who writes the run, as the command line has it; see ``runs.execute.run``.
         interrupts: what notices Ctrl-C, as the command line has it; see ``runs.execute.run``.
+        shards: who trains the devices, ``airfl.shards.make_shards``; default this process.
 
     An interruption (Ctrl-C, or ``KeyboardInterrupt`` raised by ``progress``) or a divergence ends the run early: the
     result holds what was recorded, its status says so, and there is no model.
@@ -41,7 +44,14 @@ def run(
     if not isinstance(config, Config):
         raise InputError(f"`airfl.run` takes a configuration, such as airfl.preset(...); got {type(config).__name__}")
     with shown_by("airfl.report.bars:run_bar", progress, config) as heard:
-        return train(config, progress=heard, trials_per_batch=trials_per_batch, keeper=keeper, interrupts=interrupts)
+        return train(
+            config,
+            progress=heard,
+            trials_per_batch=trials_per_batch,
+            keeper=keeper,
+            interrupts=interrupts,
+            shards=shards,
+        )
 
 
 def shown_by(path: str, wish: Any, *arguments: Any) -> AbstractContextManager[Any]:

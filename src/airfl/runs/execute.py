@@ -25,6 +25,7 @@ from airfl.runs.sameness import code_identity
 from airfl.runs.signals import Interrupts
 from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper
+from airfl.shards import HearsShards, Shards, require_sums
 from airfl.simulate import Simulation, open_simulation
 from airfl.transceiver import open_radio
 
@@ -69,10 +70,12 @@ def run(
     trials_per_batch: int | None = None,
     keeper: Keeper | None = None,
     interrupts: Interrupts | None = None,
+    shards: Shards | None = None,
 ) -> Result:
     """Run every scheme of the configuration and return the result; only a keeper writes anything.
 
     Args:
+        shards: trains devices elsewhere; the bits do not depend on how many there are.
         progress: hears about every round.
         trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
         keeper: keeps checkpoints, and has those to go on from; all trials are simulated together then.
@@ -82,6 +85,11 @@ def run(
     """
     device = pick_device(config.engine.device)
     simulations = _open(config, device, trials_per_batch, progress)
+    if shards is not None:
+        for group in simulations.values():
+            require_sums(group[0].uplink)
+        crew = replace(shards, heard=progress.shards) if isinstance(progress, HearsShards) else shards
+        simulations = {name: [replace(one, crew=crew) for one in group] for name, group in simulations.items()}
     batches = len(simulations[config.scheme.names[0]])
     if keeper is not None and batches > 1:
         raise InputError("checkpoints go with all trials together; leave out `trials_per_batch`")

@@ -17,6 +17,7 @@ from airfl.catalogue import no_such
 from airfl.errors import InputError
 from airfl.rounds import RoundRecord
 from airfl.runs.execute import HearsDesign, Progress
+from airfl.shards import HearsShards
 
 METRICS = tuple(field.name for field in fields(RoundRecord) if field.type == "float")
 
@@ -153,6 +154,11 @@ class Tracked:
         """See ``HearsDesign.design``."""
         if isinstance(self._progress, HearsDesign):
             self._progress.design(done, total)
+
+    def shards(self, done: int, total: int) -> None:
+        """See ``HearsShards.shards``."""
+        if isinstance(self._progress, HearsShards):
+            self._progress.shards(done, total)
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``Progress.round``."""

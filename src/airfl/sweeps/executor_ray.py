@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import shutil
-import socket
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airfl.errors import InputError, failure, in_words
+from airfl.errors import failure
 from airfl.imports import beside, look_beside
 from airfl.runs.store import write_bytes
+from airfl.shards.cluster import check_ray, connect
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.executors import TRIES, Event, Job, Settings, work
-
-#: Ray's sockets lie below its folder, and their paths may not be longer than about 100 letters.
-LONGEST_FOLDER = 20
 
 
 @dataclass(frozen=True)
@@ -43,38 +39,11 @@ class RayCluster:
     def run(self, job: Job) -> None:
         """See ``Executor.run``."""
         with contextlib.ExitStack() as stack:
-            ray = self._connect(stack)
-            self._run(ray, job)
+            self._run(connect(stack, self.address), job)
 
     def check(self) -> None:
-        """Refuse what cannot work before anything is written: no Ray, or nobody at the address."""
-        if importlib.util.find_spec("ray") is None:
-            raise InputError("executor `ray` needs the extra `airfl[ray]`; install it or use --executor local")
-        host, _, port = (self.address or "").rpartition(":")
-        if not host or not port.isdigit():  # `auto`, or a name that Ray resolves
-            return
-        try:
-            socket.create_connection((host.rpartition("/")[2], int(port)), timeout=5.0).close()
-        except OSError as error:
-            raise InputError(f"no Ray cluster answers at `{self.address}`: {in_words(error)}") from None
-
-    def _connect(self, stack: contextlib.ExitStack) -> Any:
-        """Ray, connected; a cluster that is started here is stopped with the stack, and its files go with it."""
-        import ray
-
-        if ray.is_initialized():
-            return ray
-        own = {}
-        if self.address is None and len(tempfile.gettempdir()) <= LONGEST_FOLDER:
-            own["_temp_dir"] = tempfile.mkdtemp(prefix="airfl-ray-")
-            stack.callback(shutil.rmtree, own["_temp_dir"], ignore_errors=True)
-        try:
-            ray.init(address=self.address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(f"no Ray cluster answers at `{self.address}`: {reason}") from None
-        stack.callback(ray.shutdown)
-        return ray
+        """See ``check_ray``."""
+        check_ray(self.address)
 
     def _run(self, ray: Any, job: Job) -> None:
         from ray.util.queue import Queue

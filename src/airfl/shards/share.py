@@ -1,0 +1,224 @@
+"""A share of the devices: what it is given of a round, and what it gives back.
+
+Devices are cut into ``GROUPS`` groups by their numbers, however many machines there are, and each group is trained by
+itself. Sums of groups are rounded to multiples of one public number u, so large that sums of all of them have no
+rounding: then it does not matter who adds up what, and any number of shards gives the same bits. With K devices whose
+contribution is at most C long u is below K·C·2⁻⁵⁰, and a device can change a group's rounding by √d·u at most: less
+than what clipping leaves for it (``devices.clipping``) up to K√d = 10¹⁰.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from airfl.air import EquivalentUplink, Setting, Summing, Uplink
+from airfl.devices import Task
+from airfl.engines import Engine
+from airfl.errors import InputError
+from airfl.parallel import torch_threads
+from airfl.rounds import Lane, Member, Training, pass_on
+
+#: Into how many groups devices are cut; at most so many shards have something to do.
+GROUPS = 64
+#: Of float64's 53: what is left is for sums of groups.
+BITS = 50
+
+
+def groups_of(num_devices: int) -> np.ndarray:
+    """The first device of every group, and one beyond the last, [G + 1]."""
+    count = min(GROUPS, num_devices)
+    return np.arange(count + 1) * num_devices // count
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some groups of devices in one round, for all schemes that train together; may travel.
+
+    Attributes:
+        active: who of them takes part, [trials, k]; −1 where fewer do.
+        bounds: the first device of each of its groups, and one beyond the last.
+        quanta: u of every scheme; None where nothing bounds what devices send.
+    """
+
+    round_index: int
+    active: np.ndarray
+    bounds: tuple[int, ...]
+    lanes: tuple[Lane, ...]
+    models: torch.Tensor
+    members: tuple[Member, ...]
+    quanta: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a share, for one scheme.
+
+    Attributes:
+        sums: what its receiver has added up, or, where nothing bounds what devices send, that of each group.
+        norms, losses, kept: see ``Watch``, [trials, k].
+        memory: what its devices remember from now on.
+    """
+
+    sums: list[list[torch.Tensor]]
+    norms: torch.Tensor
+    losses: torch.Tensor
+    kept: torch.Tensor
+    memory: torch.Tensor | None
+
+
+def slots_of(active: np.ndarray, first: int, beyond: int) -> np.ndarray:
+    """Places of the devices numbered first to beyond − 1 among those active [trials, K], [trials, k]; −1 fills up."""
+    there = (active >= first) & (active < beyond)
+    width = max(1, int(there.sum(axis=1).max()))
+    order = np.argsort(~there, axis=1, kind="stable")[:, :width]
+    found: np.ndarray = np.where(np.take_along_axis(there, order, axis=1), order, -1)
+    return found
+
+
+def taken(values: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Numbers of devices [trials, K] at these places [trials, k]; −1 where there is none."""
+    found: np.ndarray = np.where(slots < 0, -1, np.take_along_axis(values, np.maximum(slots, 0), axis=1))
+    return found
+
+
+def part_of(member: Member, slots: np.ndarray, first: int, beyond: int) -> Member:
+    """What some devices are given of a round: nothing that is about others, and no channels."""
+    places = torch.from_numpy(slots)
+    setting = _setting_of(member.setting, slots, places)
+    public = replace(member.public, active=setting.active, gains=_rows(member.public.gains, places))
+    memory = None if member.memory is None else member.memory[:, first:beyond]
+    return replace(member, setting=setting, public=public, memory=memory, offset=first)
+
+
+def _setting_of(setting: Setting, slots: np.ndarray, places: torch.Tensor) -> Setting:
+    per_device = ("gains", "tx_scaling", "power_w")
+    changes: dict[str, Any] = {name: _rows(getattr(setting, name), places) for name in per_device}
+    blocks = setting.blocks
+    if blocks is not None:
+        parts = {item.name: getattr(blocks, item.name) for item in fields(blocks)}
+        for name in ("spent", "power_limit", "gains"):
+            parts[name] = None if parts[name] is None else _rows(parts[name], places)
+        blocks = type(blocks)(**{**parts, "scene": _no_scene})
+    return replace(
+        setting,
+        active=taken(setting.active, slots),
+        channels=setting.channels[:, :1] if setting.channels.shape[1] else setting.channels,
+        seen={},
+        blocks=blocks,
+        **changes,
+    )
+
+
+def _no_scene(block: int) -> Setting:
+    raise InputError("antennas are not simulated where devices are trained")
+
+
+def _rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Of values [trials, K, ...] those at places [trials, k]; 0 where there is none."""
+    index = places.clamp(min=0).view(*places.shape, *(1,) * (values.ndim - 2)).expand(*places.shape, *values.shape[2:])
+    found = values.gather(1, index)
+    return found.masked_fill((places < 0).view(*places.shape, *(1,) * (values.ndim - 2)), 0)
+
+
+def quantum(member: Member) -> float | None:
+    """u of a scheme: a power of two that follows from public numbers; None where nothing bounds what devices send."""
+    length, gain = member.setting.clip_norm, float(member.setting.gain_bound.max())
+    if not math.isfinite(length):
+        return None
+    most = member.setting.active.shape[1] * max(length * max(gain, 1.0), length**2)
+    return 2.0 ** (math.ceil(math.log2(most)) - BITS)
+
+
+def require_sums(uplink: Uplink) -> None:
+    """Refuse an uplink whose antennas hear all devices at once."""
+    if not isinstance(uplink, EquivalentUplink):
+        raise InputError('shards add up what devices send, which is scheme.uplink = "equivalent"; leave out --shards')
+
+
+def cut(training: Training, shards: int) -> list[Share]:
+    """The shares of a round; fewer than asked for where there are not so many groups."""
+    if training.intervene is not None:
+        raise InputError("updates are not replaced in shards; run it without")
+    for member in training.members:
+        require_sums(member.uplink)
+    bounds = groups_of(training.task.config.system.num_devices)
+    count = len(bounds) - 1
+    shares = []
+    for number in range(min(shards, count)):
+        groups = range(number * count // min(shards, count), (number + 1) * count // min(shards, count))
+        first, beyond = int(bounds[groups[0]]), int(bounds[groups[-1] + 1])
+        slots = slots_of(training.active, first, beyond)
+        shares.append(
+            Share(
+                training.round_index,
+                taken(training.active, slots),
+                tuple(bounds[groups[0] : groups[-1] + 2].tolist()),
+                tuple(training.lanes),
+                training.models,
+                tuple(part_of(member, slots, first, beyond) for member in training.members),
+                tuple(quantum(member) for member in training.members),
+            )
+        )
+    return shares
+
+
+def work(share: Share, engine: Engine, task: Task) -> list[Done]:
+    """Train a share, group by group, and add up what its devices send; on one thread, whose bits are everybody's."""
+    with torch_threads(1):
+        return _work(share, engine, task)
+
+
+def _work(share: Share, engine: Engine, task: Task) -> list[Done]:
+    training = Training(engine, task, share.round_index, share.active, share.lanes, share.models, share.members)
+    batches = training.batches(share.active)
+    done = [_nothing(member, share.active.shape) for member in share.members]
+    memories = [None if member.memory is None else member.memory.clone() for member in share.members]
+    for first, beyond in zip(share.bounds[:-1], share.bounds[1:], strict=True):
+        slots = slots_of(share.active, first, beyond)
+        if not (slots >= 0).any():
+            continue
+        places = torch.from_numpy(slots)
+        offset = share.bounds[0]
+        members = [
+            replace(part_of(replace(member, memory=None), slots, first, beyond), offset=offset, memory=memory)
+            for member, memory in zip(share.members, memories, strict=True)
+        ]
+        rows = torch.tensor([row for lane in share.lanes for row in range(lane.first, lane.last)])
+        index = places[rows].clamp(min=0)[..., None, None].expand(-1, -1, *batches.shape[2:]).to(batches.device)
+        mine = batches.gather(1, index).masked_fill((places[rows] < 0)[..., None, None].to(batches.device), -1)
+        sendings = [member.sending() for member in members]
+        receivers = [member.uplink.open(member.dim, member.setting) for member in members]
+        pass_on(training, mine, sendings, receivers)
+        for number, (sending, receiver) in enumerate(zip(sendings, receivers, strict=True)):
+            assert isinstance(receiver, Summing)
+            _add(done[number], receiver.sums(), share.quanta[number])
+            where = torch.nonzero(places >= 0, as_tuple=True)
+            target = where[0], places[where]
+            for name in ("norms", "losses", "kept"):
+                getattr(done[number], name)[target] = getattr(sending.watch, name)[where]
+            memories[number] = sending.memory
+    return [replace(entry, memory=memory) for entry, memory in zip(done, memories, strict=True)]
+
+
+def _nothing(member: Member, shape: Sequence[int]) -> Done:
+    zeros = torch.zeros(*shape, dtype=torch.float64)
+    return Done([], zeros, zeros.clone(), zeros + 1.0, None)
+
+
+def _add(done: Done, sums: list[torch.Tensor], unit: float | None) -> None:
+    """Add a group's sums: exact, or side by side where nothing bounds them."""
+    if unit is None:
+        done.sums.append([one.cpu() for one in sums])
+        return
+    whole = [(one / unit).round() * unit for one in sums]
+    if not done.sums:
+        done.sums.append([one.cpu() for one in whole])
+        return
+    for total, one in zip(done.sums[0], whole, strict=True):
+        total += one.cpu()

@@ -1,0 +1,174 @@
+"""One run's devices in shards: the same bits however many there are, and when one is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import torch
+
+import airfl
+from airfl.errors import InputError
+from airfl.shards import GROUPS, make_shards
+from airfl.shards.share import cut, groups_of, slots_of, taken
+
+#: What is different where devices are added up: participation, schemes with memory, blocks, symbols, no clip, energy.
+KINDS = {
+    "all": {"system.participation": 1.0},
+    "some": {},
+    "poisson": {"system.sampling": "poisson", "system.participation": 0.2},
+    "memory": {"scheme.names": ["one-bit-memory"]},
+    "blocks": {"channel.coherence_hz": 5e6, "channel.rotation": True, "scheme.combiner": "auto"},
+    "complex": {"channel.symbols": "complex", "channel.phase_error_rad": 0.2, "scheme.names": ["airfl-mimo"]},
+    "no-clip": {"scheme.names": ["fedavg", "fedavg-clip"]},
+    "energy": {"scheme.names": ["nc-airfl"]},
+    "threads": {"learning.model": "mlp", "engine.backend": "threads", "system.trials": 1, "system.rounds": 2},
+}
+
+
+def config_of(tiny, kind):
+    return tiny.replace({"scheme.names": ["airfl-mimo", "airfl-dp"], "system.rounds": 3, **KINDS[kind]})
+
+
+def fingerprint(result):
+    models = [scheme.models.numpy().tobytes() for scheme in result.schemes.values()]
+    rows = [[tuple(map(str, row.__dict__.values())) for row in scheme.records] for scheme in result.schemes.values()]
+    ledgers = [ledger.to_mapping()["sha256"] for scheme in result.schemes.values() for ledger in scheme.ledgers]
+    return models, rows, ledgers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_number_of_shards_gives_the_same_bits(tiny, kind):
+    """And what one process gives, to rounding, with the very same ledgers."""
+    config = config_of(tiny, kind)
+    plain = airfl.run(config)
+    one, *more = (airfl.run(config, shards=make_shards("local", count)) for count in (1, 2, 4, GROUPS))
+    for other in more:
+        assert fingerprint(other) == fingerprint(one)
+    for name, scheme in plain.schemes.items():
+        assert torch.allclose(scheme.models, one.schemes[name].models, rtol=1e-3, atol=1e-5)
+        for before, after in zip(scheme.ledgers, one.schemes[name].ledgers, strict=True):
+            assert before.events == after.events
+
+
+def test_every_device_is_in_one_group_and_every_place_in_one_share():
+    for count in (1, 2, 63, 64, 65, 1000, 1_000_003):
+        bounds = groups_of(count)
+        assert bounds[0] == 0
+        assert bounds[-1] == count
+        assert bool((np.diff(bounds) >= 1).all())
+        assert len(bounds) == min(GROUPS, count) + 1
+    active = np.array([[1, 4, 7, -1], [0, 2, 3, 9]])
+    slots = slots_of(active, 2, 8)
+    assert taken(active, slots).tolist() == [[4, 7], [2, 3]]
+    assert slots_of(active, 5, 7).tolist() == [[-1], [-1]]
+
+
+def test_shards_take_no_more_than_their_part(tiny):
+    """A share holds what its own devices are given: gains and memories of nobody else, and no channels."""
+    from airfl.rounds import Training
+    from airfl.runs.execute import _open
+
+    (simulation,) = _open(config_of(tiny, "memory"), torch.device("cpu"), None, None)["one-bit-memory"]
+    state = simulation.init()
+    member = simulation.member(simulation.schedule.setting(0), state.memory)
+    active = simulation.schedule.active_in(0)
+    training = Training(simulation.engine, simulation.task, 0, active, [], state.models, [member])
+    shares = cut(training, 3)
+    assert sum((share.active >= 0).sum() for share in shares) == (active >= 0).sum()
+    assert sum(share.members[0].memory.shape[1] for share in shares) == state.memory.shape[1]
+    for share in shares:
+        assert share.members[0].setting.channels.shape[1] == 1
+        assert share.members[0].setting.gains.shape == share.active.shape
+        assert not share.members[0].setting.seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--shards", "0"], "from 1 to 64"),
+        (["--shards", "65"], "from 1 to 64"),
+        (["--executor", "ray"], "--shards N"),
+        (["--executor", "dask", "--shards", "2"], "no executor named `dask`"),
+        (["--address", "auto"], "--executor ray"),
+        (["--shards", "2", "--address", "auto"], "--executor ray"),
+        (["--executor", "ray", "--shards", "2", "--address", "127.0.0.1:1"], "no Ray cluster answers"),
+        (["--shards", "2", "--set", "scheme.uplink=signal"], 'scheme.uplink = "equivalent"'),
+    ],
+)
+def test_bad_shards_are_one_sentence(call, tmp_path, arguments, words):
+    small = {
+        "learning.dataset": "digits",
+        "learning.model": "softmax",
+        "learning.samples_per_device": 20,
+        "learning.split": "standard",
+        "system.num_devices": 20,
+        "system.rounds": 1,
+    }
+    sets = [part for key, value in small.items() for part in ("--set", f"{key}={value}")]
+    code, _, err = call("run", "demo", *sets, *arguments, "--out", str(tmp_path / "out"))
+    assert code == 2, err
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_interventions_are_not_sharded(tiny):
+    from airfl.rounds import Training
+    from airfl.runs.execute import _open
+
+    (simulation,) = _open(config_of(tiny, "all"), torch.device("cpu"), None, None)["airfl-dp"]
+    member = simulation.member(simulation.schedule.setting(0), None)
+    training = Training(simulation.engine, simulation.task, 0, simulation.schedule.active_in(0), [], simulation.start,
+                        [member], intervene=lambda block: block)  # fmt: skip
+    with pytest.raises(InputError, match="shards"):
+        cut(training, 2)
+
+
+SCRIPT = """
+import json, sys, os, signal
+import airfl
+from airfl.shards import make_shards
+from tests.test_shards import fingerprint
+import hashlib
+from airfl.config import from_toml
+config = from_toml(open(sys.argv[1]).read())
+crew = make_shards("ray", 2)
+killed = []
+def heard(done, total):
+    if sys.argv[2] == "kill" and not killed:
+        import ray
+        actor = next(iter(crew.workers._actors.values()))[1][1]
+        killed.append(ray.get(actor.pid.remote()))
+        os.kill(killed[0], signal.SIGKILL)
+from dataclasses import replace
+result = airfl.run(config, progress=False, shards=replace(crew, heard=heard))
+crew.close()
+print(json.dumps([hashlib.sha256(repr(fingerprint(result)).encode()).hexdigest(), len(killed)]))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_lost_actor_costs_nothing(tiny, tmp_path):
+    """Two actors on a Ray cluster of its own; one is killed in the first round: the same bits."""
+    import hashlib
+
+    pytest.importorskip("ray")
+    config = config_of(tiny, "memory").replace({"system.rounds": 4})
+    here = airfl.run(config, shards=make_shards("local", 3))
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "config.toml"), "kill"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    mark, killed = json.loads(done.stdout.strip().splitlines()[-1])
+    assert killed == 1
+    assert mark == hashlib.sha256(repr(fingerprint(here)).encode()).hexdigest()
+    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("airfl-ray-")]
