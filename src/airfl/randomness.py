@@ -48,6 +48,7 @@ Purpose = Literal[
     "eavesdropper",
     "foresight",
     "canaries",
+    "standardise",
 ]
 
 

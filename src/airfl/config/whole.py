@@ -23,8 +23,11 @@ from airfl.config.section import Section
 from airfl.config.system import System
 from airfl.errors import InputError, listed
 
-#: Strings that name files; a colon in any other one makes it ``package.module:callable``.
-FILE_KEYS = ("data_dir", "trace_file")
+#: Strings that name files or what is in them; a colon in any other one makes it ``package.module:callable``.
+FILE_KEYS = (
+    *("data_dir", "trace_file", "table_file"),
+    *("device_column", "label_column", "order_column", "label_classes"),
+)
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
 NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
@@ -74,6 +77,24 @@ class Config(Section):
         if self.privacy.accountant == "convergent":
             yield from self._hidden_state_problems()
         yield from self._cover_problems()
+        if self.learning.standardise_epsilon is not None:
+            yield from self._standardise_problems()
+
+    def _standardise_problems(self) -> Iterator[str]:
+        """Who books a release of its own: the exact accountant, for those who see models only."""
+        key = "`learning.standardise_epsilon`"
+        if self.privacy.accountant not in ("auto", "gaussian"):
+            yield f'{key} is booked by privacy.accountant = "gaussian" only; got "{self.privacy.accountant}"'
+        for name in self.scheme.names:
+            if name not in ("fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online"):
+                yield (
+                    f"{key} is noised by a trusted base station and booked by the exact accountant, which scheme "
+                    f"`{name}` does not count on; use `airfl-dp`, or columns with `mean` and `scale`"
+                )
+        if self.learning.domain_diameter is not None:
+            yield f"{key} is seen by everybody, and no hidden state covers it; leave out `learning.domain_diameter`"
+        if not self.system.everyone:
+            yield f"{key} is a release of all devices; set `system.participation` = 1"
 
     def _memory_problems(self, names: Sequence[str]) -> Iterator[str]:
         """What accountants cannot do with where devices remember earlier rounds."""

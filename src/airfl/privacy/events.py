@@ -161,7 +161,7 @@ class RoundEvent:
     """One round.
 
     Attributes:
-        round: t.
+        round: t; −1 for what devices release once before the first round, such as a mean and a variance.
         clip_norm: c.
         gain_bound: max_i |gain_i|; 1 when the transmit scalars invert the channel.
         noise_var: v, noise variance per real coordinate of the received sum; 0 over an ideal channel.
@@ -199,7 +199,8 @@ class RoundEvent:
     noise_follows_data: bool = False
 
     def __post_init__(self) -> None:
-        require(isinstance(self.round, int) and self.round >= 0, f"`round` must be 0, 1, 2, ...; got {self.round!r}")
+        good = isinstance(self.round, int) and self.round >= -1
+        require(good, f"`round` must be 0, 1, 2, ..., or -1 before the first one; got {self.round!r}")
         # An infinite clip norm is how an unclipped scheme is booked: its sensitivity has no bound.
         if self.clip_norm != math.inf:
             _require_number("clip_norm", self.clip_norm, positive=True)

@@ -8,7 +8,7 @@ from airfl.rounds.estimated import settled, spread_of
 from airfl.rounds.hiding import CoverUsed
 from airfl.rounds.lanes import Lane, met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
-from airfl.rounds.records import RoundRecord, Watch, record_round
+from airfl.rounds.records import MEASURED, RoundRecord, Watch, record_round
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
@@ -17,6 +17,7 @@ from airfl.rounds.state import State, Step, no_memory
 from airfl.rounds.training import Crew, Gathered, Intervention, Member, Training, pass_on, train_here
 
 __all__ = [
+    "MEASURED",
     "CoverUsed",
     "Crew",
     "Gathered",

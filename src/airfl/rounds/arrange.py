@@ -15,6 +15,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.participation import expected_senders, sampling_of
+from airfl.privacy import RoundEvent
 from airfl.rounds.each import find_powers
 from airfl.rounds.estimated import require_estimable, with_room
 from airfl.rounds.hardware import check_hardware
@@ -31,7 +32,12 @@ from airfl.transceiver.wideband import design_blocks
 
 
 def arrange_rounds(
-    config: Config, scheme: Scheme, radio: Radio, dim: int, local_steps: Sequence[int] | None = None
+    config: Config,
+    scheme: Scheme,
+    radio: Radio,
+    dim: int,
+    local_steps: Sequence[int] | None = None,
+    before: tuple[RoundEvent, ...] = (),
 ) -> Schedule:
     """Design all rounds of all trials: combiner direction, minimum norm π_t, and the norm q_t the scheme asks for.
 
@@ -39,6 +45,7 @@ def arrange_rounds(
 
     Args:
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
+        before: what was released before the first round.
     """
     link = radio.link
     clip_norm = scheme.encoder.unit(config.learning.clip_norm_for(dim), dim)
@@ -49,6 +56,7 @@ def arrange_rounds(
         link.noise_power if scheme.policy.over_air else None,
         local_steps,
         scheme,
+        before,
     )
     if not scheme.policy.over_air:
         return _ideal(config, scheme, promise, link, dim, clip_norm)

@@ -18,6 +18,7 @@ from airfl.participation import can_hide_participation, expected_senders, sampli
 from airfl.privacy import (
     SEEING,
     Budget,
+    BudgetError,
     Domain,
     Ledger,
     Neighbours,
@@ -54,6 +55,7 @@ class Promise:
         epsilon: None where nothing is promised and ε is only reported.
         template: a round of the run, but for its noise.
         rounds: T.
+        before: what was released before the first round; rounds may spend what it leaves.
     """
 
     accountant: str
@@ -63,15 +65,39 @@ class Promise:
     delta: float
     template: RoundEvent
     rounds: int
+    before: tuple[RoundEvent, ...] = ()
 
     @cached_property
     def budget(self) -> Budget | None:
         """What combiner norms keep the promise; None where nothing is promised."""
         if self.epsilon is None or self.observer in SEEING:
             return None
-        return accountant_named(self.accountant).budget(
+        whole = accountant_named(self.accountant).budget(
             self.epsilon, self.delta, self.template, self.neighbours, self.rounds
         )
+        return self._left_of(whole) if self.before else whole
+
+    def _left_of(self, whole: Budget) -> Budget:
+        """A less what was released before: Σ S²/v adds up, and A is σ²/(2S²) of what is left."""
+        noise_power, reached = self.template.noise_power, self.template.sensitivity(self.neighbours)
+        assert whole.total is not None
+        assert noise_power is not None
+        spent = sum(event.sensitivity(self.neighbours) ** 2 / event.noise_var for event in self.before)
+        left = whole.total - spent * noise_power / (2.0 * reached**2) * (1.0 + 1e-12)
+        if left <= 1e-9 * whole.total:
+            raise BudgetError(
+                f"`learning.standardise_epsilon` leaves nothing of the budget, epsilon = {self.epsilon:g}, for "
+                "training; lower it, or raise `privacy.epsilon`"
+            )
+        return Budget.of_total(left * (1.0 - 1e-12), self.rounds)
+
+    @property
+    def opened(self) -> Ledger:
+        """A ledger before the first round."""
+        ledger = Ledger()
+        for event in self.before:
+            ledger = ledger.append(event)
+        return ledger
 
     @property
     def kept(self) -> tuple[Observer, ...]:
@@ -93,7 +119,8 @@ class Promise:
         noise_power = self.template.noise_power or 0.0
         pairs = zip(norms.tolist(), weights.tolist(), strict=True)
         return Ledger(
-            tuple(
+            self.before
+            + tuple(
                 replace(self.template, round=t, noise_var=q * q * noise_power / 2.0, gain_bound=math.sqrt(a))
                 for t, (q, a) in enumerate(pairs)
             )
@@ -120,6 +147,7 @@ def make_promise(
     noise_power: float | None,
     local_steps: Sequence[int] | None,
     scheme: Scheme,
+    before: tuple[RoundEvent, ...] = (),
 ) -> Promise:
     """Join a configuration's privacy section with what a scheme fixes itself.
 
@@ -127,6 +155,7 @@ def make_promise(
         local_steps: Q of each trial, if a domain is enforced; the largest counts.
         scheme: whom it promises to, and by whose arithmetic; where it does not say, as configured, and ``auto`` is the
             tightest that is proven for the run.
+        before: released before the first round; only the exact accountant shares its budget with that.
     """
     learning, privacy = config.learning, config.privacy
     own = scheme.policy.sampling(config)
@@ -174,7 +203,10 @@ def make_promise(
         privacy.delta,
         template,
         config.system.rounds,
+        before,
     )
+    if before:
+        return promise
     if name == "auto":
         return _tightest(config, promise)
     if name == "convergent" and domain is None:

@@ -161,7 +161,8 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
     learning = first.learning
-    task = open_task(first, batch.trials, _samples(learning.dataset, learning.data_dir, learning.features, where))
+    named = learning.dataset, learning.data_dir, learning.features
+    task = open_task(first, batch.trials, _samples(*named, where, learning.declared))
     require_memory([memories_of(config, len(batch.trials), task.spec.dim) for config in configs.values()])
     radios: dict[str, Radio] = {}
     simulations = {}
@@ -199,7 +200,7 @@ def write_part(
             cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})
             cells[-1]["message"] = log.message
             ledgers[point, scheme, trial] = result.ledgers[row] if row < len(result.ledgers) else Ledger()
-            cells[-1]["rounds"] = len(ledgers[point, scheme, trial].events)
+            cells[-1]["rounds"] = sum(event.round >= 0 for event in ledgers[point, scheme, trial].events)
     path = folder.part(batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = pa.BufferOutputStream()
