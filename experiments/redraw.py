@@ -22,7 +22,14 @@ from airfl.paper.studies import Row, read_rows
 from airfl.report.demo import TITLE as DEMO_TITLE
 from airfl.report.perk_figure import accuracy_against_epsilon, draw_perk
 from airfl.report.phase import draw_plan
-from experiments import channels_figure, combiner_curve, convergence, impairments_figure, shield_figure
+from experiments import (
+    channels_figure,
+    combiner_curve,
+    convergence,
+    fleets_figure,
+    impairments_figure,
+    shield_figure,
+)
 from experiments.pictures import IMAGES, write_picture
 from experiments.selection_figure import draw_selection
 
@@ -59,6 +66,7 @@ def draw_all(folder: Path) -> None:
     shield_figure.draw_curves(shield_figure.read("shield.csv"), folder)
     shield_figure.draw_cover(shield_figure.read("shield_cover.csv"), folder)
     channels_figure.draw(channels_figure.read(), folder)
+    fleets_figure.draw(fleets_figure.read("fleets.csv"), fleets_figure.read("fleets_sizes.csv"), folder)
     impairments_figure.draw(impairments_figure.read(), folder)
 
 

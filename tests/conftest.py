@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before anything imports Flower
 if not os.path.exists("/dev/nvidiactl"):
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: kernels run on the CPU then
 

@@ -52,6 +52,7 @@ SHIELDED = {
     "channel.cell_radius_m": 200.0,
     "channel.min_distance_m": 10.0,
 }
+POWER_CONTROL = ["power-mse", "power-gap", "select-mse", "random-orth"]
 MASKS = {"scheme.cover": "masks", "scheme.mask_degree": 4}
 
 #: Kinds of parts, as changes of `paper` with softmax regression.
@@ -106,6 +107,34 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "eavesdropper.antennas": 2,
     },
     "everything": {**SHIELDED, "privacy.observer": "everything"},
+    "truncated": {"scheme.names": ["tci", "tci-memory"], "scheme.combiner": "auto", "system.rounds": 3},
+    "truncated-blocks": {
+        "scheme.names": ["tci", "tci-memory"],
+        "system.num_antennas": 1,
+        "system.rounds": 3,
+        "system.sampling": "poisson",
+        "scheme.combiner": "auto",
+        "scheme.truncation_power": "spread",
+        "scheme.truncation_share": 0.5,
+        "channel.coherence_hz": 5e6,
+        "privacy.accountant": "sampled",
+    },
+    "replacement": {"scheme.names": ["replacement"]},
+    "replacement-coins": {
+        "scheme.names": ["replacement"],
+        "scheme.replacement": "binomial",
+        "scheme.replacement_cap": 2,
+        "scheme.combiner_columns": "all",
+        "scheme.uplink": "signal",
+    },
+    "zero-sum": {**SHIELDED, "scheme.names": ["zero-sum", "liu2024", "park2023"]},
+    "zero-sum-signal": {
+        **SHIELDED,
+        "scheme.names": ["zero-sum", "liu2024", "park2023"],
+        "scheme.uplink": "signal",
+        "privacy.colluding": 0.2,
+        "scheme.zero_sum_power": 1000.0,
+    },
     "one-bit": {"scheme.names": ["one-bit", "one-bit-memory"]},
     "nc-airfl": {
         "scheme.names": ["nc-airfl"],
@@ -121,6 +150,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "channel.coherence_hz": 5e6,
     },
     "one-bit-signal": {"scheme.names": ["one-bit", "one-bit-memory"], "scheme.uplink": "signal"},
+    "power-control": {"scheme.names": POWER_CONTROL, "channel.power_w": 3e-8, "scheme.sum_noise_db": 20.0},
+    "power-control-blocks": {
+        "scheme.names": POWER_CONTROL,
+        "channel.power_w": 3e-8,
+        "scheme.sum_noise_db": 20.0,
+        "channel.coherence_hz": 5e6,
+    },
+    "gain-feedback": {"scheme.names": ["random-orth"], "scheme.gain_feedback": True, "channel.power_w": 3e-8},
+    "adascale": {"scheme.names": ["adascale"], "channel.power_w": 3e-8, "scheme.sum_noise_db": 45.0},
 }
 
 
@@ -135,6 +173,14 @@ def images() -> airfl.Dataset:
     return airfl.Dataset(pixels[:, None].astype(np.float32), labels, 320, num_classes=10)
 
 
+def owned_images() -> airfl.Dataset:
+    """The same images, of 14 devices that have 15 to 50 each."""
+    made = images()
+    generator = np.random.Generator(np.random.Philox(key=14))
+    owners = np.sort(generator.choice(14, len(made.labels), p=np.arange(6, 20) / 175))
+    return airfl.Dataset.of_devices(made.inputs, made.labels, owners=owners, later=None, num_classes=10)
+
+
 def configurations() -> dict[str, airfl.Config]:
     """Every golden run by name."""
     presets = {}
@@ -143,6 +189,8 @@ def configurations() -> dict[str, airfl.Config]:
         changes: dict[str, Any] = dict(SMALL)
         if own.learning.partition != "iid":
             changes["learning.samples_per_device"] = None
+        if own.learning.partition == "devices":
+            changes |= {"learning.dataset": "tests.golden:owned_images", "learning.learning_rate": 1e-3}
         if own.learning.split == "pooled":
             changes.update({"learning.split": "pooled", "learning.samples_per_device": None})
         presets[name] = own.replace(changes)

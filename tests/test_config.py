@@ -106,7 +106,7 @@ def test_private_scheme_needs_a_budget():
 @pytest.mark.parametrize(("section", "first", "second"), [(s, a, b) for s, a, b in configuration.EXCLUSIVE_KEYS])
 def test_one_of_a_pair_replaces_the_other_but_both_are_refused(section, first, second):
     base = airfl.preset("paper")
-    values = {first: 3, second: (3, 4) if second == "position" else 3}
+    values = {first: 3, second: {"position": (3, 4), "truncation_share": 0.3}.get(second, 3)}
     for start in (base, base.replace({f"{section}.{first}": 3}), base.replace({f"{section}.{second}": values[second]})):
         for one, other in ((first, second), (second, first)):
             changed = getattr(start.replace({f"{section}.{one}": values[one]}), section)
@@ -157,7 +157,9 @@ def test_schema_is_json_and_lists_every_section():
 
 
 def test_names_in_the_catalogue_are_the_names_that_exist():
-    assert {name: (entry.air, entry.budget, entry.memory) for name, entry in catalogue.SCHEMES.items()} == {
+    assert {
+        name: (entry.air, entry.budget or entry.keeps, entry.memory) for name, entry in catalogue.SCHEMES.items()
+    } == {
         name: (scheme.policy.over_air, scheme.keeps_budget, scheme.encoder.remembers)
         for name, scheme in SCHEMES.items()
     }

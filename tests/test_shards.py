@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ KINDS = {
     "some": {},
     "poisson": {"system.sampling": "poisson", "system.participation": 0.2},
     "memory": {"scheme.names": ["one-bit-memory"]},
+    "truncated": {"scheme.names": ["tci-memory"], "scheme.truncation_power": "spread", "scheme.truncation_share": 0.6},
     "blocks": {"channel.coherence_hz": 5e6, "channel.rotation": True, "scheme.combiner": "auto"},
     "complex": {"channel.symbols": "complex", "channel.phase_error_rad": 0.2, "scheme.names": ["airfl-mimo"]},
     "no-clip": {"scheme.names": ["fedavg", "fedavg-clip"]},
@@ -143,7 +145,7 @@ killed = []
 def heard(done, total):
     if sys.argv[2] == "kill" and not killed:
         import ray
-        actor = next(iter(crew.workers._actors.values()))[1][1]
+        actor = crew.workers._actors[0][2][1]
         killed.append(ray.get(actor.pid.remote()))
         os.kill(killed[0], signal.SIGKILL)
 from dataclasses import replace
@@ -172,3 +174,74 @@ def test_a_lost_actor_costs_nothing(tiny, tmp_path):
     assert killed == 1
     assert mark == hashlib.sha256(repr(fingerprint(here)).encode()).hexdigest()
     assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("airfl-ray-")]
+
+
+class FakeRay:
+    """As much of Ray as rounds meet, in this process."""
+
+    @staticmethod
+    def put(value):
+        return value
+
+    @staticmethod
+    def wait(handles, num_returns):
+        return handles[:1], handles[1:]
+
+    @staticmethod
+    def get(handle):
+        return handle()
+
+
+class FakeActor:
+    """Keeps the task that it was begun with, as actors do."""
+
+    def __init__(self, training):
+        self.engine, self.task, self.work = training.engine, training.task, self
+
+    def remote(self, share, models):
+        from airfl.shards.share import work
+
+        return lambda: work(replace(share, models=torch.from_numpy(models)), self.engine, self.task)
+
+
+def fake_cluster(monkeypatch, actor=FakeActor):
+    from airfl.shards import cluster
+
+    pytest.importorskip("ray")
+    begun = []
+
+    def begin(ray, training, count):
+        begun.append(training.task)
+        return [], [actor(training) for _ in range(count)]
+
+    monkeypatch.setattr(cluster, "connect", lambda stack, address: FakeRay)
+    monkeypatch.setattr(cluster, "_begin", begin)
+    return make_shards("ray", 2), begun
+
+
+def test_actors_of_other_trials_and_of_other_runs_go(tiny, monkeypatch):
+    """One crew for all trials of two runs: never another's data, and never more actors than shards."""
+    crew, begun = fake_cluster(monkeypatch)
+    for seed in (0, 1):
+        config = config_of(tiny, "all").replace({"system.seed": seed, "system.rounds": 2})
+        far = airfl.run(config, shards=crew, trials_per_batch=1)
+        here = airfl.run(config, shards=make_shards("local", 2), trials_per_batch=1)
+        assert fingerprint(far) == fingerprint(here)
+        assert len(crew.workers._actors) == 1
+        assert crew.workers._actors[0][0] is begun[-1]  # held, so that no other task takes its place in memory
+    assert len(begun) == 4
+
+
+def test_what_a_part_does_wrong_in_a_shard_is_its_own_sentence(tiny, monkeypatch):
+    from ray.exceptions import RayTaskError
+
+    class Fails(FakeActor):
+        def remote(self, share, models):
+            def fail():
+                raise RayTaskError("work", "a long way down", InputError("encoder `X` sends too much"))
+
+            return fail
+
+    crew, _ = fake_cluster(monkeypatch, Fails)
+    with pytest.raises(InputError, match=r"^encoder `X` sends too much$"):
+        airfl.run(config_of(tiny, "all"), shards=crew)

@@ -453,7 +453,7 @@ def test_a_plan_books_what_brute_force_sees(shielded):
         who, edges = setting.active[index][here], setting.edges[index]
         honest = ~link.colluding[index][who]
         assert 0 < honest.sum() < len(who) < 16
-        own, quadrature, masks = (float(part[index]) for part in vars(setting.cover).values())
+        own, quadrature, masks = (float(getattr(setting.cover, name)[index]) for name in ("own", "quadrature", "masks"))
         assert min(own, masks) > 0 == quadrature
         scaling, gains = setting.tx_scaling[index].numpy()[here], setting.gains[index].numpy()[here]
         paths = setting.channels[index].numpy()[here] * scaling[:, None]

@@ -38,7 +38,16 @@ def sweep(study, out, *more, **environment):
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_node_that_is_killed_costs_nothing(cluster, tmp_path):
     study = tmp_path / "study.toml"
-    study.write_text(tomli_w.dumps({**STUDY, "rows_per_batch": 2, "set": {**STUDY["set"], "system.rounds": 80}}))
+    study.write_text(
+        tomli_w.dumps(
+            {
+                **STUDY,
+                "schemes": ["airfl-dp", "tci-memory"],
+                "rows_per_batch": 2,
+                "set": {**STUDY["set"], "system.rounds": 80},
+            }
+        )
+    )
     alone = sweep(study, tmp_path / "alone", "--workers", "2")
     out, err = alone.communicate(timeout=300)
     assert alone.returncode == 0, err

@@ -163,3 +163,94 @@ def test_what_is_not_worked_out_is_refused(overrides):
 def test_nobody_in_the_table_is_asked_both_ways():
     for entry in SCHEMES.values():
         assert isinstance(entry.policy, DesigningPolicy) or type(entry.policy).norms is not DesigningPolicy.norms
+
+
+class Divides(Mean):
+    """By how many sent: that tells who was there."""
+
+    def decode_in(self, received, clip_norm, senders, public):
+        return received * (senders / public.senders(received.shape[1]).clamp(min=1.0)).to(received)
+
+
+class Looks(Clip):
+    def encode_in(self, block, clip_norm, memory, public):
+        return self.encode(block, clip_norm, memory)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "hides"), [(Clip, Mean, True), (Clip, Divides, False), (Looks, Mean, False)]
+)
+@pytest.mark.parametrize("overrides", [{}, {"channel.coherence_hz": 5e6}])
+def test_parts_that_look_at_who_takes_part_earn_no_sampling_credit(encoder, decoder, hides, overrides):
+    drawn = {"system.sampling": "poisson", "system.participation": 0.3, "scheme.combiner_columns": "all"}
+    config = small_config({**drawn, "privacy.accountant": "sampled", **overrides})
+    looking = Scheme("looks", "Looks", "Parts under test.", encoder(), SCHEMES["airfl-dp"].policy, decoder(), "model")
+    simulation = open_simulation(config, looking, small_task(config))
+    event = simulation.advance(simulation.init()).after.ledgers[0].events[0]
+    assert event.hides_participation is hides
+    assert simulation.schedule.promise.template.hides_participation is hides
+
+
+@dataclass(frozen=True)
+class Liar(Inverts):
+    what: str = ""
+
+    def transceiver(self, scene: Scene) -> Transceiver:
+        if self.what == "raises":
+            raise ValueError("no idea")
+        if self.what == "nothing":
+            return None
+        found = super().transceiver(scene)
+        active = found.active.copy()
+        if self.what == "twice":
+            active[..., 1] = active[..., 0]
+        elif self.what == "gap":
+            active[..., 0] = -1
+            scaling = found.scaling.clone()
+            scaling[:, :, 0] = 0.0
+            return replace(found, active=active, scaling=scaling)
+        elif self.what == "unknown":
+            active[..., 0] = 99
+        elif self.what == "rounds":
+            active = active[:, :1]
+        else:
+            return replace(found, detects=self.what, bound=torch.full(found.combiner.shape[:-1], 0.5))
+        return replace(found, active=active)
+
+
+@pytest.mark.parametrize(
+    ("what", "overrides", "words"),
+    [
+        ("raises", {}, "failed: .*no idea"),
+        ("nothing", {}, "must return a Transceiver"),
+        ("twice", {}, "each once in a round"),
+        ("gap", {}, "after the last"),
+        ("unknown", {}, "that take part"),
+        ("rounds", {}, "2 trials and 3 rounds"),
+        ("fresh energy", {}, "even out path gains"),
+        ("energy", {}, "what `scheme.fresh_fading` says"),
+        ("energy", {"scheme.fresh_fading": False}, "not simulated with"),
+    ],
+)
+def test_nobody_sends_twice_or_tells_less_than_is_heard(what, overrides, words):
+    """A device at two places would be in the sum twice and in the ledger once."""
+    with pytest.raises(InputError, match=words):
+        opened(Liar(what=what), overrides)
+
+
+def test_blocks_with_gains_of_their_own_earn_no_credit_for_a_hidden_state():
+    hidden = {"learning.domain_diameter": 5.0, "privacy.smoothness": 1.0, **WIDE}
+    with pytest.raises(InputError, match="accountant `convergent` does not hold"):
+        opened(Inverts(), {**hidden, "privacy.accountant": "convergent"})
+    simulation = opened(Inverts(), {**hidden, "privacy.accountant": "auto"})
+    assert simulation.schedule.promise.accountant == "gaussian"
+    assert simulation.advance(simulation.init()).after.ledgers[0].events[0].domain is None
+
+
+def test_an_eavesdropper_hears_gains_as_they_are():
+    """She hears nothing herself, and the models show a device as loud as the sum has it."""
+    far = {"eavesdropper.distance_m": 1e6, "eavesdropper.noise_density_dbm_hz": -100.0}
+    for share in (1.0, 2.0):
+        simulation = opened(Inverts(share=share, scale=4.0), far)
+        event = simulation.advance(simulation.init()).after.ledgers[0].events[0]
+        assert event.eavesdropper >= event.gain_bound / event.noise_var**0.5 * (1.0 - 1e-9)

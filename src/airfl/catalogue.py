@@ -23,6 +23,9 @@ class Needs:
     Attributes:
         air: a radio link.
         budget: a privacy budget.
+        keeps: whether it keeps a privacy budget where one is given, and goes without where none is.
+        exact: channels that are known exactly, symbols that carry one coordinate, and nothing that goes wrong on air:
+            its devices do not simply invert the channel.
         csi_at_devices: every device knows its channel, or is told the scalar that follows from it; else at most its
             path loss.
         memory: every device keeps a vector as long as the model from round to round.
@@ -32,6 +35,8 @@ class Needs:
 
     air: bool = True
     budget: bool = False
+    keeps: bool = False
+    exact: bool = False
     csi_at_devices: bool = True
     memory: bool = False
     symbols: str = "one per coordinate"
@@ -48,11 +53,24 @@ SCHEMES = {
     "airfl-dp-online": Needs(budget=True),
     "airfl-an": Needs(budget=True),
     "airfl-shielded": Needs(budget=True, shared="with masks: a seed with each of a few others"),
+    "liu2024": Needs(budget=True),
+    "zero-sum": Needs(budget=True, shared="seeds of perturbations that cancel"),
+    "replacement": Needs(budget=True, exact=True),
     "liu2020": Needs(budget=True),
+    "park2023": Needs(budget=True),
     "koda2020": Needs(budget=True),
+    "tci": Needs(keeps=True, exact=True),
+    "tci-memory": Needs(keeps=True, exact=True, memory=True),
     "one-bit": Needs(budget=True),
     "one-bit-memory": Needs(budget=True, memory=True),
-    "nc-airfl": Needs(budget=True, csi_at_devices=False, memory=True, shared="public signs, drawn anew each round"),
+    "nc-airfl": Needs(
+        budget=True, exact=True, csi_at_devices=False, memory=True, shared="public signs, drawn anew each round"
+    ),
+    "power-mse": Needs(keeps=True, exact=True),
+    "power-gap": Needs(keeps=True, exact=True),
+    "select-mse": Needs(keeps=True, exact=True),
+    "random-orth": Needs(keeps=True, exact=True, csi_at_devices=False),
+    "adascale": Needs(),
 }
 #: Whom a promise can be about, and those of them who see signals.
 OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")
@@ -65,6 +83,8 @@ LEAST_EFFORT, MOST_EFFORT = 0.1, 100.0
 #: Shares of the active devices that `selection_keep = "best"` chooses from, and the one where nothing is said.
 SHARES = (1.0, 0.995, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2, 0.1)
 USUAL_SHARE = 0.9
+#: Share of the time that a device of truncated inversion sends, where nothing is said.
+USUAL_SENT = 0.8
 #: Combiners that serve at most as many devices as there are antennas.
 NEEDS_ANTENNAS = ("zero-forcing",)
 

@@ -71,6 +71,22 @@ def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
     return found
 
 
+def memories_of(config: Config, trials: int, dim: int, schemes: int | None = None) -> Need:
+    """What devices remember from round to round, before a round and after it, [schemes, trials, n, d] in float32.
+
+    Args:
+        dim: d.
+        schemes: how many of them have devices that remember; default: those of the configuration that are known to.
+    """
+    if schemes is None:
+        schemes = sum(SCHEMES.get(name, Needs()).memory for name in config.scheme.names)
+    return Need(
+        "what devices remember",
+        2 * 4 * schemes * trials * config.system.num_devices * dim,
+        "`system.num_devices` or `system.trials`, take a smaller `learning.model`, or a scheme without memory",
+    )
+
+
 def fewest_active(config: Config) -> int:
     """K, or what is surely reached of it where it varies or some stay silent."""
     active = config.system.num_active // 2 if config.system.varies else config.system.num_active

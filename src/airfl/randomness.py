@@ -24,6 +24,8 @@ Purpose = Literal[
     "rays",
     "fading",
     "participation",
+    "multiplicity",
+    "perturbation",
     "estimation",
     "predictions",
     "phases",
@@ -46,6 +48,7 @@ Purpose = Literal[
     "eavesdropper",
     "foresight",
     "canaries",
+    "standardise",
 ]
 
 

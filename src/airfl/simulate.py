@@ -17,7 +17,6 @@ from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
 from airfl.config import Config
 from airfl.devices import Task, UpdateBlock
 from airfl.engines import Engine, choose_engine
-from airfl.privacy import Ledger
 from airfl.rounds import Crew, Intervention, Member, RoundRecord, Schedule, Sending, State, Step, Training, train_here
 from airfl.schemes import Scheme, scheme_named
 from airfl.transceiver import Radio, open_radio
@@ -38,9 +37,8 @@ class Simulation:
 
     def init(self) -> State:
         """State before the first round."""
-        shape = len(self.start), self.config.system.num_devices, self.schedule.dim
-        memory = torch.zeros(shape) if self.scheme.encoder.remembers else None
-        return State(0, self.start, tuple(Ledger() for _ in self.task.trials), memory=memory)
+        memory = rounds.no_memory(self.config, self.scheme, len(self.start), self.schedule.dim)
+        return State(0, self.start, (self.schedule.promise.opened,) * len(self.task.trials), memory=memory)
 
     def step(self, state: State) -> tuple[State, list[RoundRecord]]:
         """Run one round: the state after it, and one record per trial."""
@@ -62,23 +60,22 @@ class Simulation:
         factor = rounds.update_factor(self.config, schedule, state.round)
         models, velocity, average = rounds.server_step(self.config, state, estimate, factor, self.start)
         # Booked before anything else can go wrong: what was sent was heard.
-        spread = None
-        if self.config.privacy.estimate_gradient_noise:
-            spread = rounds.gradient_variance(schedule, setting, sending.watch, received)
+        spread = rounds.spread_of(schedule, setting, sending.watch, received)
         booked = rounds.book(schedule, setting, self.task.max_local_steps, spread)
         ledgers = tuple(entry.on(ledger) for ledger, entry in zip(state.ledgers, booked, strict=True))
-        return Step(State(state.round + 1, models, ledgers, velocity, average, sending.memory), sending.watch, setting)
+        after = State(state.round + 1, models, ledgers, velocity, average, sending.memory, spread)
+        return Step(after, sending.watch, setting)
 
     def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
         """Test where it is time to, and write down one row per trial."""
-        after, done = step.after, step.after.round
-        due = done == self.config.system.rounds or done % self.config.engine.eval_every == 0
-        tested = self.task.evaluate(after.released) if due else None
+        after, last = step.after, step.after.round == self.config.system.rounds
+        due = last or after.round % self.config.engine.eval_every == 0
+        tested = (self.task.evaluate(after.released), self.task.measure(after.released, last)) if due else (None, None)
         trained = None
         if self.config.engine.train_loss == "global":
             trained = self.task.evaluate(after.released, "train")[1] if due else np.full(len(after.models), math.nan)
-        ledgers, watch = after.ledgers, step.watch
-        return after, rounds.record_round(self.config, self.schedule, step.setting, ledgers, watch, tested, trained)
+        seen = step.after.ledgers, step.watch, *tested, trained
+        return after, rounds.record_round(self.config, self.schedule, step.setting, *seen)
 
     def rounds(self, state: State | None = None) -> Iterator[tuple[State, list[RoundRecord]]]:
         """Run the rounds that are left, yielding after each. ``release`` comes before a final model is handed on."""
@@ -111,7 +108,7 @@ def advance_together(
 ) -> list[Step]:
     """One round of several schemes with the same task and active devices: one call of the engine trains them all."""
     first, t, task = simulations[0], states[0].round, simulations[0].task
-    settings = [simulation.schedule.setting(t) for simulation in simulations]  # draw and design
+    settings = [rounds.settled(s.schedule, state) for s, state in zip(simulations, states, strict=True)]  # draw, design
     pairs = list(zip(simulations, settings, states, strict=True))
     lanes = rounds.shared_lanes([state.models for state in states])
     models = torch.cat([states[lane.owners[0]].models[lane.first : lane.last] for lane in lanes])
@@ -133,7 +130,8 @@ def open_simulation(config: Config, wanted: str | Scheme, task: Task, radio: Rad
     steps = [task.max_local_steps(row) for row in range(len(task.trials))]
     local_steps = [number for number in steps if number is not None] or None  # all of them, or none
     scheme = wanted if isinstance(wanted, Scheme) else scheme_named(wanted, config)
-    schedule = rounds.arrange(config, scheme, radio or open_radio(config, task.trials), task.spec.dim, local_steps)
+    radio = radio or open_radio(config, task.trials)
+    schedule = rounds.arrange(config, scheme, radio, task.spec.dim, local_steps, task.released)
     whole = schedule.over_air and config.scheme.uplink == "signal"
     uplink = (SignalUplink if whole else EquivalentUplink)(config.system.seed, task.trials)
     start = task.initial_models()

@@ -259,7 +259,15 @@ def make_plan(study: Study, threads: int = 1, base: Config | None = None, file: 
     for number, point in enumerate(points):
         config = base.replace(point)
         training = config.learning.model_copy(update=dict.fromkeys(AFTER_TRAINING))
-        alike = (config.system, training, config.engine, config.scheme.selection, config.scheme.selection_keep)
+        alike: tuple[object, ...] = (
+            config.system,
+            training,
+            config.engine,
+            config.scheme.selection,
+            config.scheme.selection_keep,
+        )
+        if config.learning.standardise_epsilon is not None:  # its noise follows the promise
+            alike = (*alike, config.privacy.delta, config.neighbours)
         groups.setdefault(repr(alike), []).append(number)
         first.setdefault(repr(alike), config)
         imports |= dict.fromkeys(config.imports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -109,6 +110,9 @@ class Setting:
             devices are seen as in the worst.
         block: the number of this block, where this is one of several.
         hardware: amplifiers and converters.
+        estimate: of the spread of updates, as a variance of the sum, that the noise was chosen by, [trials]; None: it
+            was not.
+        power_limit: P, what a device's own update may cost; infinite where transmit scalars see to that.
         detects: what the base station makes of its antennas: the sum Re(wᴴy), or energy (``air.energy``).
     """
 
@@ -133,7 +137,9 @@ class Setting:
     blocks: Blocks | None = None
     block: int | None = None
     hardware: Hardware = IDEAL
+    estimate: torch.Tensor | None = None
     detects: Detection = "sum"
+    power_limit: float = math.inf
 
     @staticmethod
     def ideal(round_index: int, active: np.ndarray, clip_norm: float) -> Setting:

@@ -93,11 +93,14 @@ class SignalUplink(Uplink):
         quadrature = quadrature if setting.per_symbol == 1 else own
         if own > 0 or quadrature > 0:
             unit = 2.0**0.5 * self._unit_noise("device-noise", row, start, symbols.shape, setting)
+            if setting.cover.share is not None:
+                unit *= setting.cover.weights(setting.active)[row].sqrt().unsqueeze(1)
             symbols += torch.complex(own * unit.real, quadrature * unit.imag)
         edges = torch.from_numpy(setting.edges[row])
         for first in range(0, len(edges) if masks > 0 else 0, EDGES):
             pairs = edges[first : first + EDGES]
-            for coordinate, part in enumerate((symbols.real, symbols.imag)[: setting.per_symbol]):
+            parts = max(setting.per_symbol, setting.cover.mask_parts)
+            for coordinate, part in enumerate((symbols.real, symbols.imag)[:parts]):
                 shared = masks * self._masks(row, first, start, (len(pairs), symbols.shape[1]), setting, coordinate)
                 part.index_add_(0, pairs[:, 0], shared)
                 part.index_add_(0, pairs[:, 1], -shared)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from airfl.devices import idx
+from airfl.devices.fleets import FLEETS, kept_at
 from airfl.runs.sameness import source_sha256
 from airfl.version import __version__
 
@@ -29,6 +30,7 @@ def examine() -> dict[str, Any]:
         "datasets": {
             "fashion-mnist": None if folder is None else str(folder),
             "digits": "bundled with scikit-learn" if _version("scikit-learn") else None,
+            **{name: kept_at(name) for name in FLEETS},
         },
         "cache": str(idx.cache_folder()),
         "devices": {"cpu": platform.processor() or platform.machine(), "cuda": gpus},

@@ -133,17 +133,6 @@ class Arena(_Plain):
     scales: dict[str, Scale] = Field(min_length=1)
     schemes: dict[SchemeName, Entry] = Field(min_length=1)
     excluded: dict[str, str] = {}
-    optional: tuple[str, ...] = Field((), description="schemes that are left out by versions that do not have them")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_is_not_there(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        gone = {name for name in values.get("optional", ()) if name not in SCHEMES}
-        kept = {name: entry for name, entry in values.get("schemes", {}).items() if name not in gone}
-        asked = [pair for pair in values.get("questions", ()) if not gone & set(pair)]
-        return {**values, "schemes": kept, "questions": asked}
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

@@ -7,7 +7,7 @@ In: arguments. Out: text, or one JSON object. May import everything; heavy thing
 from airfl.cli import run  # noqa: F401, I001
 from airfl.cli import demo, epsilon, audit  # noqa: F401
 from airfl.cli import sweep, report, reproduce, arena  # noqa: F401
-from airfl.cli import design, plan  # noqa: F401
+from airfl.cli import design, plan, serve  # noqa: F401
 from airfl.cli import presets, doctor  # noqa: F401
 from airfl.cli.app import app, main
 

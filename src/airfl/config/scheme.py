@@ -59,11 +59,80 @@ class SchemeSection(Section):
         description="refuse a run of airfl-shielded that would take so much more noise than a trusted base station",
     )
     online: Literal["law", "estimate", "predictions"] = Field(
-        "law", description="what airfl-dp-online knows of the channels to come"
+        "law", description="what airfl-dp-online and adascale know of the channels to come"
     )
     prediction_correlation: float = Field(0.9, ge=0, le=1, description="ρ of noisy predictions")
     contraction: float = Field(
-        0.95, gt=0, le=1, description="1 − μ/L of liu2020's power control: what noise of a round is left after the next"
+        0.95,
+        gt=0,
+        le=1,
+        description="1 − μ/L of the power control of liu2020 and power-gap: what errors of a round are left after the "
+        "next",
+    )
+    peak_factor: float = Field(
+        4.0,
+        ge=1,
+        le=1e6,
+        description="how many times the power limit a device of power-gap may send with in one round; on average over "
+        "its rounds it keeps to the limit",
+    )
+    gain_correction: bool = Field(
+        False,
+        description="power-mse and power-gap: divide what is heard by the mean gain, which the least error makes small "
+        "where noise is large; of each round, or of all rounds together",
+    )
+    sum_noise_db: float = Field(
+        10.0,
+        ge=-200,
+        le=200,
+        description="energy of the noise in the sum over c², dB: what select-mse has in every round, and adascale at "
+        "most on average over rounds",
+    )
+    gain_feedback: bool = Field(
+        False,
+        description="random-orth: the base station tells each device how it is heard, and each makes that one",
+    )
+    truncation_threshold: float | None = Field(
+        None, gt=0, le=50, description="γ of tci and tci-memory: who fades below this share of its mean power is silent"
+    )
+    truncation_share: float | None = Field(
+        None, gt=0, lt=1, description="λ = e^−γ, the same as a share of the time that is sent. Default: 0.8"
+    )
+    gradient_bound: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="G₂, an assumption that you state: γ follows from it, `privacy.smoothness` and the noise",
+    )
+    truncation_power: Literal["peak", "average", "spread"] = Field(
+        "peak",
+        description="how tci and tci-memory keep to the power: in every symbol; on average over fading; as average, "
+        "and who would exceed it in a round sends less",
+    )
+    truncation_combiner: Literal["strongest", "served", "one"] = Field(
+        "strongest",
+        description="with several antennas: where fading is strongest in each block, the combiner there, or one "
+        "direction for all",
+    )
+    interior_radius_m: float | None = Field(
+        None, gt=0, le=1e12, description="R_in of tci and tci-memory: who is farther away never takes part"
+    )
+    memory: Literal["long", "short", "mild"] = Field(
+        "long", description="what tci-memory remembers: all, the last round, or all but what clipping took"
+    )
+    zero_sum_power: float | None = Field(
+        None,
+        ge=0,
+        le=1e9,
+        description="power of `zero-sum`'s perturbations over that of the update; default: what takes the least noise",
+    )
+    replacement: Literal["binomial", "multinomial"] = Field(
+        "multinomial",
+        description="how `replacement` draws K devices: exactly K draws in all, or each device by coins of its own, "
+        "which hides it",
+    )
+    replacement_cap: int = Field(
+        4, ge=1, le=1000, description="how often a device counts at most in a round of `replacement`"
     )
     feedback: float = Field(1.0, ge=0, le=1, description="β of one-bit-memory: what a device adds of its memory")
     vote_worth: float | None = Field(
@@ -88,6 +157,8 @@ class SchemeSection(Section):
     decoder: PartPath | None = Field(
         None, description="package.module:name in place of what the server makes of the sum"
     )
+
+    pairs: ClassVar = (("truncation_threshold", "truncation_share"),)
 
     @property
     def share(self) -> float | Literal["best"]:
@@ -122,6 +193,8 @@ class SchemeSection(Section):
         yield from super()._problems()
         if len(set(self.names)) != len(self.names):
             yield "`names` lists a scheme twice"
+        if self.gradient_bound is not None and (self.truncation_threshold or self.truncation_share):
+            yield "a threshold follows from `gradient_bound`, or is stated; give one of them"
         if self.phases != "ones" and self.combiner != "zero-forcing":
             yield '`phases` go with combiner = "zero-forcing"; the other methods choose their own'
         if self.combiner != "auto" and self.effort != 1.0:

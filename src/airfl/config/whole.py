@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Literal
 
@@ -23,8 +23,11 @@ from airfl.config.section import Section
 from airfl.config.system import System
 from airfl.errors import InputError, listed
 
-#: Strings that name files; a colon in any other one makes it ``package.module:callable``.
-FILE_KEYS = ("data_dir", "trace_file")
+#: Strings that name files or what is in them; a colon in any other one makes it ``package.module:callable``.
+FILE_KEYS = (
+    *("data_dir", "trace_file", "table_file"),
+    *("device_column", "label_column", "order_column", "label_classes"),
+)
 #: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
 NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
@@ -56,15 +59,79 @@ class Config(Section):
             )
         if self.system.varies and self.scheme.selection != "all":
             yield '`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices'
-        if "airfl-an" in self.scheme.names and self.channel.estimation_error > 0:
-            yield f"scheme `airfl-an` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        for name in ("airfl-an", "liu2024"):
+            if name in self.scheme.names and self.channel.estimation_error > 0:
+                yield f"scheme `{name}` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        yield from self._exactness_problems([name for name, entry in needs.items() if entry.exact])
         yield from self._impairment_problems()
         private = [name for name, entry in needs.items() if entry.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             yield f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`"
+        truncating = [name for name in self.scheme.names if name in ("tci", "tci-memory")]
+        if truncating and self.channel.rotation:
+            yield (
+                f"scheme `{truncating[0]}` leaves out the entries of blocks that fade, and `channel.rotation` mixes "
+                "all entries; leave it out"
+            )
+        yield from self._memory_problems([name for name, entry in needs.items() if entry.memory])
         if self.privacy.accountant == "convergent":
             yield from self._hidden_state_problems()
         yield from self._cover_problems()
+        if self.learning.standardise_epsilon is not None:
+            yield from self._standardise_problems()
+
+    def _standardise_problems(self) -> Iterator[str]:
+        """Who books a release of its own: the exact accountant, for those who see models only."""
+        key = "`learning.standardise_epsilon`"
+        if self.privacy.accountant not in ("auto", "gaussian"):
+            yield f'{key} is booked by privacy.accountant = "gaussian" only; got "{self.privacy.accountant}"'
+        for name in self.scheme.names:
+            if name not in ("fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online"):
+                yield (
+                    f"{key} is noised by a trusted base station and booked by the exact accountant, which scheme "
+                    f"`{name}` does not count on; use `airfl-dp`, or columns with `mean` and `scale`"
+                )
+        if self.learning.domain_diameter is not None:
+            yield f"{key} is seen by everybody, and no hidden state covers it; leave out `learning.domain_diameter`"
+        if not self.system.everyone:
+            yield f"{key} is a release of all devices; set `system.participation` = 1"
+
+    def _memory_problems(self, names: Sequence[str]) -> Iterator[str]:
+        """What accountants cannot do with where devices remember earlier rounds."""
+        accountant = self.privacy.accountant
+        if not names:
+            return
+        if accountant == "convergent" or (accountant == "paper" and self.learning.domain_diameter is not None):
+            yield (
+                f"accountant `{accountant}` counts on rounds that forget, and devices of scheme `{names[0]}` remember "
+                "earlier models; use `gaussian`"
+                + (", or leave out `learning.domain_diameter`" if accountant == "paper" else "")
+            )
+        if accountant == "sampled" and self.system.sampling == "fixed" and not self.system.everyone:
+            yield (
+                f"exactly K of n earn no credit for sampling where devices remember, as those of scheme `{names[0]}` "
+                'do: who else took part tells who did; use system.sampling = "poisson", or accountant `gaussian`'
+            )
+
+    def _exactness_problems(self, names: list[str]) -> Iterator[str]:
+        """What schemes whose devices do not simply invert the channel are not worked out with."""
+        channel = self.channel
+        asked = {
+            f"`channel.{self._what_errs}`": channel.estimation_error > 0,
+            'channel.symbols = "complex"': channel.symbols == "complex",
+            "`scheme.selection`": self.scheme.selection != "all",
+            "`system.dropout`": self.system.dropout > 0,
+            **{f"`channel.{key}`": True for key in channel.impairments},
+        }
+        for what in (what for what, is_so in asked.items() if is_so and names):
+            yield f"scheme `{names[0]}` has transmit scalars of its own and is not simulated with {what}; leave one out"
+        if "select-mse" in names and channel.rotation:
+            yield (
+                "scheme `select-mse` divides what it hears in each block by how many send there, and "
+                "`channel.rotation` mixes blocks; leave out one of them"
+            )
+        if "adascale" in self.scheme.names and channel.estimation_error > 0:
+            yield f"scheme `adascale` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
 
     def _hidden_state_problems(self) -> Iterator[str]:
         """What the accountant `convergent` cannot do with."""
@@ -98,7 +165,7 @@ class Config(Section):
         for key, what in (("clipping_db", "symbol by symbol"), ("adc_bits", "antenna by antenna")):
             if key in self.channel.impairments and self.scheme.uplink == "equivalent":
                 yield f'`channel.{key}` acts {what}, which takes scheme.uplink = "signal"'
-        hidden = [name for name in self.scheme.names if name in ("airfl-an", "airfl-shielded")]
+        hidden = [name for name in self.scheme.names if name in ("airfl-an", "airfl-shielded", "liu2024", "zero-sum")]
         for key in self.channel.impairments if hidden else ():
             yield (
                 f"scheme `{hidden[0]}` hides devices in noise or masks of their own, which is not simulated with "
@@ -118,7 +185,14 @@ class Config(Section):
                 f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
                 "cover; use `airfl-shielded`, or leave it out"
             )
-        promised = shielded or outside or ("airfl-an" in scheme.names and observer == "base-station")
+        promised = shielded or outside or ({"airfl-an", "liu2024"} & set(scheme.names) and observer == "base-station")
+        if "zero-sum" in scheme.names:
+            promised = promised or observer != "everything"
+            if self.channel.symbols == "complex":
+                yield (
+                    "scheme `zero-sum` perturbs both parts of symbols that carry one coordinate; with "
+                    'channel.symbols = "complex" masks of `airfl-shielded` do the same'
+                )
         if observer in SEEING and not promised:
             yield (
                 f'`privacy.observer` = "{observer}" takes a scheme that hides devices in the signals themselves; use '
@@ -241,6 +315,7 @@ EXCLUSIVE_KEYS = tuple(
         ("learning", Learning),
         ("channel", Channel),
         ("privacy", Privacy),
+        ("scheme", SchemeSection),
         ("eavesdropper", Eavesdropper),
     )
     for first, second in section.pairs

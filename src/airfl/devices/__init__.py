@@ -4,7 +4,8 @@ In: a data set. Out: a ``Task`` of partitions, batches and models. May import ``
 """
 
 from airfl.devices.clipping import clip, clip_factors, row_norms
-from airfl.devices.datasets import Dataset, load_dataset
+from airfl.devices.dataset import Dataset
+from airfl.devices.datasets import load_dataset
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.partition import Partition, make_partition
 from airfl.devices.task import Samples, Task, load_samples, open_task, samples_of

@@ -3,78 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from airfl.catalogue import no_such
 from airfl.devices import idx
+from airfl.devices.dataset import Dataset
+from airfl.devices.fleets import FLEETS
+from airfl.devices.fleets.table import load_table
 from airfl.errors import InputError, about_file
 from airfl.imports import import_object, is_import_path
 
-BUILT_IN = ("fashion-mnist", "fashion-mnist-standard", "idx", "digits")
+BUILT_IN = ("fashion-mnist", "fashion-mnist-standard", "idx", "digits", *FLEETS, "table")
 #: Mean and deviation of the training pixels in [0, 1], as published: nothing of a run's own data is used.
 FASHION_MNIST_SCALE = (0.2860, 0.3530)
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Samples with class labels; the first ``num_train`` are the training part, the rest the test part.
-
-    Attributes:
-        inputs: [N, ...], float32; images are [N, 1, height, width] in [−1, 1] unless the name says otherwise.
-        labels: [N], int64 in 0..num_classes−1.
-        num_classes: how many classes there are, whichever of them occur; None: not declared. Counted from the labels, a
-            single sample would decide the shape of the model.
-    """
-
-    inputs: np.ndarray
-    labels: np.ndarray
-    num_train: int
-    num_classes: int | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            inputs, labels = np.asarray(self.inputs, dtype=np.float32), np.asarray(self.labels)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"a data set needs numeric arrays: {error}") from None
-        if not np.issubdtype(labels.dtype, np.number) or (labels != np.floor(labels)).any():
-            raise InputError(f"labels must be whole numbers 0, 1, 2, …; got {labels.dtype} values that are not")
-        object.__setattr__(self, "inputs", inputs)
-        object.__setattr__(self, "labels", labels.astype(np.int64))
-        if self.inputs.ndim < 2 or self.labels.ndim != 1 or len(self.inputs) != len(self.labels):
-            raise InputError(
-                f"a data set needs inputs [N, ...] and labels [N]; got shapes {self.inputs.shape}, {self.labels.shape}"
-            )
-        if not 0 < self.num_train < len(self.labels):
-            raise InputError("a data set needs at least one training sample and one test sample")
-        if not np.isfinite(self.inputs).all():
-            raise InputError("the data set's inputs hold NaN or infinity")
-        if self.labels.min() < 0:
-            raise InputError("labels must be whole numbers 0, 1, 2, …; got a negative one")
-        if self.num_classes is not None:
-            self.check_classes(self.num_classes)
-
-    def check_classes(self, num_classes: int) -> None:
-        """Refuse labels beyond so many classes."""
-        if self.labels.max() >= num_classes:
-            raise InputError(
-                f"a label is {self.labels.max()}, and {num_classes} classes have labels 0 to {num_classes - 1}; "
-                "correct the label, or declare more classes (`learning.num_classes`)"
-            )
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return self.inputs.shape[1:]
-
-
-def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
+def load_dataset(name: str, data_dir: str | None = None, declared: str = "") -> Dataset:
     """Load a data set by name, or from outside by its path, ``package.module:name``.
 
     That names a ``Dataset``, four arrays (train inputs, train labels, test inputs, test labels), two torch datasets
     (train, test), or a function without arguments that returns one of these.
+
+    Args:
+        declared: what the configuration says of a table, ``Learning.declared``.
     """
     if name == "fashion-mnist":
         return _from_images(*idx.load(idx.FASHION_MNIST, data_dir))
@@ -86,6 +39,10 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         return _from_images(*idx.load(idx.Source("idx"), data_dir), num_classes=None)
     if name == "digits":
         return _digits()
+    if name in FLEETS:
+        return FLEETS[name](data_dir)
+    if name == "table":
+        return load_table(declared, data_dir)
     if is_import_path(name):
         return _from_outside(name)
     raise InputError(no_such("data set", name, BUILT_IN, ", or package.module:callable"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,16 +15,28 @@ class Partition:
     """Training samples of every device, in one array with offsets, and the common test set.
 
     Device i trains on ``train[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        own: where data come in devices, samples that device i keeps for itself to test on,
+            ``own[own_offsets[i]:own_offsets[i + 1]]``.
+        owners: by what number the data call device i, [n].
     """
 
     train: np.ndarray
     offsets: np.ndarray
     test: np.ndarray
+    own: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    own_offsets: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @property
     def sizes(self) -> np.ndarray:
         """Number of training samples of each device."""
         return np.diff(self.offsets)
+
+    def moved(self, places: int) -> Partition:
+        """The same where all samples lie so many places further on."""
+        return replace(self, train=self.train + places, test=self.test + places, own=self.own + places)
 
     def of(self, device: int) -> np.ndarray:
         """Training samples of one device."""

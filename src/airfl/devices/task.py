@@ -15,14 +15,20 @@ from torch.func import functional_call
 
 from airfl.catalogue import SCHEMES, Needs
 from airfl.config import Config
-from airfl.devices.datasets import Dataset, load_dataset
+from airfl.devices.dataset import Dataset
+from airfl.devices.datasets import load_dataset
 from airfl.devices.features import make_features
+from airfl.devices.measures import auc, calibration_error, spread
 from airfl.devices.models import ModelSpec, build_model
+from airfl.devices.owned import partition_owned
 from airfl.devices.partition import Partition, make_partition
+from airfl.devices.personal import personal_scores
 from airfl.devices.precision import resolve_precision, tf32_allowed
+from airfl.devices.standardise import standardise_event, standardised
 from airfl.errors import InputError
-from airfl.memory import Need, fewest_active, require_memory
+from airfl.memory import Need, fewest_active, memories_of, require_memory
 from airfl.parallel import in_threads
+from airfl.privacy import RoundEvent
 from airfl.randomness import stream, torch_seed
 
 #: Samples tested at a time.
@@ -34,7 +40,11 @@ WIDTH = {"cpu": 64, "cuda": 4096}
 
 @dataclass(frozen=True)
 class Task:
-    """Everything about learning that does not change from round to round."""
+    """Everything about learning that does not change from round to round.
+
+    Attributes:
+        released: what devices told before the first round, so that columns could be standardised; every ledger has it.
+    """
 
     config: Config
     trials: tuple[int, ...]
@@ -42,6 +52,7 @@ class Task:
     inputs: torch.Tensor = field(repr=False)
     labels: torch.Tensor = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
+    released: tuple[RoundEvent, ...] = ()
     _parts: dict[tuple[int, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def max_local_steps(self, index: int) -> int | None:
@@ -110,8 +121,48 @@ class Task:
         accuracy, loss = found.cpu().numpy().T / np.array(sizes)  # one transfer for all trials
         return accuracy, loss
 
+    def measure(self, models: torch.Tensor, released: bool) -> list[dict[str, float]]:
+        """What ``learning.metrics`` asks for, of models [trials, d], by the name of the record's field.
+
+        Args:
+            released: whether this is the model that is handed on; devices train layers of their own from no other.
+        """
+        return [self._measured(row, model, released) for row, model in enumerate(models)]
+
+    def scores(self, model: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
+        """Scores of some samples by one model [d], [N, C], float32."""
+        parameters, batch = self.spec.unflatten(model), EVAL_BATCH[self.inputs.device.type]
+        with torch.no_grad():
+            parts = [
+                functional_call(self.spec.module, parameters, (self.inputs[some],)) for some in samples.split(batch)
+            ]
+        return torch.cat(parts) if parts else self.inputs.new_zeros(0, 1)
+
+    def _measured(self, row: int, model: torch.Tensor, released: bool) -> dict[str, float]:
+        learning, partition, found = self.config.learning, self.partitions[row], dict[str, float]()
+        if {"auc", "calibration"} & set(learning.metrics):
+            tested = self._samples(row, "test")
+            probabilities, labels = self.scores(model, tested).softmax(dim=1), self.labels[tested]
+            if "auc" in learning.metrics:
+                found["auc"] = auc(probabilities, labels)
+            if "calibration" in learning.metrics:
+                found["calibration_error"] = calibration_error(probabilities, labels)
+        if "devices" in learning.metrics:
+            own = self._samples(row, "own")
+            right = (self.scores(model, own).argmax(dim=1) == self.labels[own]).cpu().numpy()
+            names = ("own_accuracy", "device_accuracy_mean", "device_accuracy_p10")
+            found |= dict(zip(names, spread(right, partition.own_offsets), strict=True))
+        if "personal" in learning.metrics and released:
+            parts = (partition.train, partition.offsets, partition.own, partition.own_offsets)
+            rate = learning.personal_rate or learning.learning_rate
+            said = personal_scores(self.spec, model, self.inputs, self.labels, parts, learning.personal_steps, rate)
+            right = (said.argmax(dim=1) == self.labels[self._samples(row, "own")]).cpu().numpy()
+            names = ("personal_accuracy", "personal_accuracy_mean", "personal_accuracy_p10")
+            found |= dict(zip(names, spread(right, partition.own_offsets), strict=True))
+        return found
+
     def _samples(self, index: int, part: str) -> torch.Tensor:
-        """Numbers of a trial's test or training samples, kept on the compute device."""
+        """Numbers of a trial's samples of one kind, kept on the compute device."""
         key = (self.trials[index], part)
         if key not in self._parts:
             numbers: np.ndarray = getattr(self.partitions[index], part)
@@ -174,12 +225,12 @@ class Samples:
 def load_samples(config: Config, device: torch.device) -> Samples:
     """Load the configured data set and move it to the compute device once, as the features that models see."""
     learning = config.learning
-    return samples_of(learning.dataset, learning.data_dir, learning.features, device)
+    return samples_of(learning.dataset, learning.data_dir, learning.features, device, learning.declared)
 
 
-def samples_of(name: str, data_dir: str | None, features: str, device: torch.device) -> Samples:
-    """Load a data set by name; see ``load_samples``."""
-    dataset = load_dataset(name, data_dir)
+def samples_of(name: str, data_dir: str | None, features: str, device: torch.device, declared: str = "") -> Samples:
+    """Load a data set by name, a table as it is declared; see ``load_samples``."""
+    dataset = load_dataset(name, data_dir, declared)
     inputs = make_features(features, torch.from_numpy(dataset.inputs).to(device))
     return Samples(dataset, inputs, torch.from_numpy(dataset.labels).to(device))
 
@@ -194,7 +245,8 @@ def classes_of(config: Config, dataset: Dataset) -> int:
         f"data set `{config.learning.dataset}` does not declare its classes, and counted from the labels one sample "
         "could change the shape of the model; give `learning.num_classes`, or `num_classes` of an airfl Dataset"
     )
-    if any(SCHEMES.get(name, Needs(budget=True)).budget for name in config.scheme.names):
+    needs = [SCHEMES.get(name, Needs(budget=True)) for name in config.scheme.names]
+    if any(one.budget or one.keeps for one in needs):
         raise InputError(word)
     warnings.warn(word, stacklevel=3)
     return int(dataset.labels.max()) + 1
@@ -202,14 +254,9 @@ def classes_of(config: Config, dataset: Dataset) -> int:
 
 def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
     """Deal the samples to the devices of each trial, and build the model."""
-    system, learning, dataset = config.system, config.learning, samples.dataset
+    learning, dataset = config.learning, samples.dataset
     spec = build_model(learning.model, tuple(samples.inputs.shape[1:]), classes_of(config, dataset))
-    dealt = {
-        trial: make_partition(
-            dataset.labels, dataset.num_train, system.num_devices, learning, stream(system.seed, "partition", trial)
-        )
-        for trial in set(trials)
-    }
+    dealt = {trial: _deal(config, dataset, trial) for trial in set(trials)}
     partitions = tuple(dealt[trial] for trial in trials)
     smallest = min(int(partition.sizes.min()) for partition in partitions)
     if learning.drop_last and smallest < learning.batch_size:
@@ -217,9 +264,40 @@ def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
             f"with `learning.drop_last` a device of {smallest} samples has no whole batch of {learning.batch_size} and "
             "would train nothing; lower `learning.batch_size` or keep the last batch"
         )
-    task = Task(config, tuple(trials), spec, samples.inputs, samples.labels, partitions)
+    event = standardise_event(config, len(dataset.measured))
+    inputs, labels = samples.inputs, samples.labels
+    if event is not None:
+        inputs, labels, partitions = _standardised(config, samples, trials, partitions, event)
+    task = Task(config, tuple(trials), spec, inputs, labels, partitions, () if event is None else (event,))
     require_memory(_needs(task))
     return task
+
+
+def _standardised(
+    config: Config, samples: Samples, trials: Sequence[int], partitions: tuple[Partition, ...], event: RoundEvent
+) -> tuple[torch.Tensor, torch.Tensor, tuple[Partition, ...]]:
+    """Inputs of every trial as its own devices released them, one after the other, and who holds which."""
+    if config.learning.features != "none":
+        raise InputError("`learning.standardise_epsilon` is for a table's own columns; leave out `learning.features`")
+    firsts = dict(zip(trials, partitions, strict=True))
+    columns, count = samples.dataset.measured, len(samples.labels)
+    made = [standardised(config, samples.inputs, columns, part, trial, event) for trial, part in firsts.items()]
+    places = {trial: count * place for place, trial in enumerate(firsts)}
+    moved = tuple(part.moved(places[trial]) for trial, part in zip(trials, partitions, strict=True))
+    return torch.cat(made), samples.labels.repeat(len(made)), moved
+
+
+def _deal(config: Config, dataset: Dataset, trial: int) -> Partition:
+    """Who holds which samples in one trial."""
+    learning, generator = config.learning, stream(config.system.seed, "partition", trial)
+    if learning.partition == "devices":
+        return partition_owned(dataset, config.system.num_devices, learning, generator)
+    if dataset.owners is not None:
+        raise InputError(
+            f"data set `{learning.dataset}` comes in devices, which are not dealt anew; set "
+            '`learning.partition` = "devices"'
+        )
+    return make_partition(dataset.labels, dataset.num_train, config.system.num_devices, learning, generator)
 
 
 def _needs(task: Task) -> list[Need]:
@@ -238,6 +316,7 @@ def _needs(task: Task) -> list[Need]:
     few = "`learning.local_steps` or `learning.local_epochs`"
     return [
         Need("models", models, "`system.trials`, or take a smaller `learning.model`"),
+        memories_of(task.config, rows, task.spec.dim),
         Need("the order of samples", 4 * len(partitions[0].sizes) * epochs * longest, few),
         Need("the samples of local steps", taken, few),
     ]

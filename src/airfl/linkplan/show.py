@@ -10,7 +10,13 @@ from airfl.linkplan.accuracy import SHIPPED, Check, CostModel, shipped, study_ch
 from airfl.linkplan.answer import Answer
 from airfl.linkplan.law import MOST_ANTENNAS
 from airfl.linkplan.quantities import Quantities, word_of
-from airfl.linkplan.show_radio import drawn_sentence, flattered_sentence, interference_sentence, radio_sentences
+from airfl.linkplan.show_radio import (
+    drawn_sentence,
+    flattered_sentence,
+    interference_sentence,
+    radio_sentences,
+    transmit_sentence,
+)
 from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import (
     NEIGHBOUR_WORDS,
@@ -39,8 +45,8 @@ _OBSERVERS = {
 def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | None) -> None:
     """The table of observers, the plan in sentences, and where the figure is."""
     console = plain_console()
-    console.print(f"{title}: {_in_short(answer.quantities)}", highlight=False)
-    rows = [tuple(row.values()) for row in _rows(answer)]
+    console.print(f"{title}: {in_short(answer.quantities)}", highlight=False)
+    rows = [tuple(row.values()) for row in observer_rows(answer)]
     print_table([words("observer"), prose(""), *numbers("free ε", "ε kept")], rows)
     for sentence in sentences(answer, check):
         console.print(f"• {sentence}", highlight=False)
@@ -50,17 +56,17 @@ def print_plan(answer: Answer, title: str, check: Check | None, folder: Path | N
 
 def plan_text(answer: Answer) -> str:
     """The plan as text: who learns how much, and the sentences."""
-    lines = [f"<airfl plan: {_in_short(answer.quantities)}", text_table(_rows(answer))]
+    lines = [f"<airfl plan: {in_short(answer.quantities)}", text_table(observer_rows(answer))]
     return "\n".join([*lines, *(f"• {sentence}" for sentence in sentences(answer, study_check()))]) + ">"
 
 
 def plan_html(answer: Answer) -> str:
     """The same for a notebook."""
     said = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(answer, study_check()))
-    return f"{html_table(_rows(answer), _in_short(answer.quantities))}<ul>{said}</ul>"
+    return f"{html_table(observer_rows(answer), in_short(answer.quantities))}<ul>{said}</ul>"
 
 
-def _rows(answer: Answer) -> list[dict[str, str]]:
+def observer_rows(answer: Answer) -> list[dict[str, str]]:
     """Who learns how much, without a target and with it."""
     rows = []
     for observer, who in _OBSERVERS.items():
@@ -72,7 +78,8 @@ def _rows(answer: Answer) -> list[dict[str, str]]:
     return rows
 
 
-def _in_short(q: Quantities) -> str:
+def in_short(q: Quantities) -> str:
+    """The link in a few words."""
     parts = []
     if q.devices is not None:
         parts.append(f"{q.devices:,} devices" if q.active == q.devices else f"{q.active:,} of {q.devices:,} devices")
@@ -110,6 +117,15 @@ def sentences(answer: Answer, check: Check | None = None) -> list[str]:
     if answer.airtime_s is not None:
         said.append(_air_sentence(answer))
     return said + radio_sentences(answer)
+
+
+def warnings(answer: Answer) -> list[str]:
+    """Those of the sentences that somebody who builds this must not miss."""
+    flattered, found = flattered_sentence(answer), answer.feasibility
+    said = [*_table_sentence(answer), *([] if flattered is None else [flattered])]
+    if found is not None and found["transmit"] is not None and not found["transmit"]["is_sendable"]:
+        said.append(transmit_sentence(found["transmit"]))
+    return said
 
 
 def _table_sentence(answer: Answer) -> list[str]:

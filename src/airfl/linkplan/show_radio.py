@@ -16,7 +16,7 @@ def radio_sentences(answer: Answer) -> list[str]:
     found = answer.feasibility
     if found is None:
         return []
-    said = [_transmit(found["transmit"])] if found["transmit"] is not None else []
+    said = [transmit_sentence(found["transmit"])] if found["transmit"] is not None else []
     if found["instead"] is not None:
         said.append(_instead(answer, found["instead"]))
     if found["symbols"]["kind"] == "complex":
@@ -86,7 +86,8 @@ def interference_sentence(answer: Answer) -> str | None:
     )
 
 
-def _transmit(power: dict[str, float]) -> str:
+def transmit_sentence(power: dict[str, float]) -> str:
+    """What devices send with after the back-off, and whether radios can."""
     text = (
         f"Transmit power: {power['power_dbm']:.1f} dBm for the device that needs most, "
         f"{power['mean_power_dbm']:.1f} dBm on average."

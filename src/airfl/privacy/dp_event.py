@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from airfl.privacy.events import SEEING, Neighbours, Observer, PrivacyError, SamplingLaw
+from airfl.privacy.events import SEEING, Neighbours, Observer, PrivacyError, Sampling, SamplingLaw, zeroes_out
 from airfl.privacy.exact import Exact
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import seen_mu
@@ -35,6 +35,7 @@ class Group:
         num_active: K; n·rate for poisson.
         multiplier: √v/S, for the sensitivity of the neighbours that were asked for; 0 without noise.
         count: how many rounds.
+        chances: P(N = k), k = 0, 1, …, where a device counts N times; then the multiplier is of one time.
     """
 
     law: SamplingLaw
@@ -42,6 +43,7 @@ class Group:
     num_active: float
     multiplier: float
     count: int
+    chances: tuple[float, ...] = ()
 
 
 def noise_groups(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True) -> tuple[Group, ...]:
@@ -50,24 +52,37 @@ def noise_groups(ledger: Ledger, neighbours: Neighbours, *, credit: bool = True)
     Rounds without credit (everyone takes part, or the noise tells who did) are together one Gaussian round.
     """
     squared = Exact()
-    laws: dict[tuple[SamplingLaw, int, float], Counter[float]] = {}
+    laws: dict[tuple[SamplingLaw, int, float, tuple[float, ...]], Counter[float]] = {}
     for event, count in ledger.runs():
-        sensitivity = event.sensitivity(neighbours)
+        sensitivity, sampling = event.sensitivity(neighbours), event.sampling
+        credited = credit and event.hides_participation and earns_credit(sampling, neighbours)
+        if credited and sampling.replaces:
+            sensitivity = event.contribution(neighbours)  # once; how often is up to the law, and not to the draw
         if sensitivity == 0.0:
             continue  # nothing was heard of anyone
         multiplier = min(math.sqrt(event.noise_var) / sensitivity, 1e150)
-        sampling = event.sampling
-        if credit and event.hides_participation and sampling.law != "all" and sampling.rate < 1.0:
-            laws.setdefault((sampling.law, sampling.num_devices, sampling.num_active), Counter())[multiplier] += count
+        if credited:
+            chances = sampling.multiplicities if sampling.replaces else ()
+            key = sampling.law, sampling.num_devices, sampling.num_active, chances
+            laws.setdefault(key, Counter())[multiplier] += count
         else:
             squared = squared.plus((1.0 / multiplier) ** 2 if multiplier > 1e-150 else math.inf, count)
     groups = []
     total = squared.value
     if total > 0.0:
         groups.append(Group("all", 1, 1.0, 1.0 / math.sqrt(total), 1))  # 0 without noise
-    for (law, n, k), multipliers in laws.items():
-        groups.extend(Group(law, n, k, level, count) for level, count in _levels(multipliers))
+    for (law, n, k, chances), multipliers in laws.items():
+        groups.extend(Group(law, n, k, level, count, chances) for level, count in _levels(multipliers))
     return tuple(groups)
+
+
+def earns_credit(sampling: Sampling, neighbours: Neighbours) -> bool:
+    """Whether a law of participation hides anything of a device from someone who knows the draws of all others."""
+    if sampling.law in ("all", "multinomial"):
+        return False
+    if sampling.law == "binomial":
+        return zeroes_out(neighbours)  # another update in its place, as often as it was drawn, is not worked out
+    return sampling.rate < 1.0
 
 
 def _levels(multipliers: Counter[float]) -> list[tuple[float, int]]:
@@ -103,6 +118,9 @@ def compose(groups: Sequence[Group], neighbours: Neighbours, unit: Unit = "sensi
             event = dp.PoissonSampledDpEvent(group.num_active / group.num_devices, event)
         elif group.law == "without-replacement":
             event = dp.SampledWithoutReplacementDpEvent(group.num_devices, group.num_active, event)
+        elif group.law == "binomial":
+            times = [float(k) for k in range(len(group.chances))]
+            event = dp.dp_event.MixtureOfGaussiansDpEvent(group.multiplier, times, list(group.chances))
         events.append(dp.SelfComposedDpEvent(event, group.count) if group.count > 1 else event)
     return dp.ComposedDpEvent(events)
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 #: hidden; dp-accounting's REPLACE_SPECIAL), or its data become any other.
 Neighbours = Literal["zero-out", "replace"]
 Observer = Literal["model", "models", "base-station", "eavesdropper", "everything"]
-SamplingLaw = Literal["all", "poisson", "without-replacement"]
+SamplingLaw = Literal["all", "poisson", "without-replacement", "binomial", "multinomial"]
 NoiseSource = Literal["none", "channel", "artificial", "channel+artificial"]
 
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
@@ -77,14 +77,18 @@ class Sampling:
     """How the devices of a round were chosen: the law, not the outcome.
 
     Attributes:
-        law: all | poisson (each with probability K/n) | without-replacement (K of n).
+        law: all | poisson (each with probability K/n) | without-replacement (K of n) | with replacement, so that a
+            device counts as often as it was drawn: binomial (each draws its own number, Bin(K, 1/n)) | multinomial (K
+            draws in all; it earns no credit, since the draws of the others give a device's own away).
         num_devices: n.
-        num_active: K; the expected number for poisson.
+        num_active: K; the expected number for poisson and binomial.
+        most: how often a device counts at most, with replacement; more is cut.
     """
 
     law: SamplingLaw
     num_devices: int
     num_active: float
+    most: int = 1
 
     def __post_init__(self) -> None:
         require(self.law in SAMPLING_LAWS, f"unknown sampling law {self.law!r}")
@@ -94,11 +98,37 @@ class Sampling:
             0 < self.num_active <= self.num_devices,
             f"a round needs 0 < K <= n; got K = {self.num_active}, n = {self.num_devices}",
         )
+        whole = isinstance(self.most, int) and self.most >= 1
+        require(
+            whole and (self.most == 1 or self.replaces), f"`most` must be 1, or more with replacement; got {self.most}"
+        )
+        require(
+            not self.replaces or float(self.num_active).is_integer(),
+            f"the number of draws must be whole; got {self.num_active}",
+        )
 
     @property
     def rate(self) -> float:
-        """r = K/n."""
+        """r = K/n, the chance to take part; with replacement 1 − (1 − 1/n)^K."""
+        if self.replaces:
+            return 1.0 - self.multiplicities[0]
         return self.num_active / self.num_devices
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a device may be drawn more than once."""
+        return self.law in ("binomial", "multinomial")
+
+    @property
+    def multiplicities(self) -> tuple[float, ...]:
+        """P(N = k) for k = 0 to ``most``, of N ~ Bin(K, 1/n) cut at ``most``."""
+        draws, others = int(self.num_active), self.num_devices - 1
+        if others == 0:
+            return (*(0.0 for _ in range(self.most)), 1.0)
+        chances = [(others / self.num_devices) ** draws]
+        for k in range(self.most):
+            chances.append(chances[-1] * max(0, draws - k) / ((k + 1) * others))
+        return (*chances[:-1], max(0.0, 1.0 - math.fsum(chances[:-1])))
 
 
 @dataclass(frozen=True)
@@ -131,7 +161,7 @@ class RoundEvent:
     """One round.
 
     Attributes:
-        round: t.
+        round: t; −1 for what devices release once before the first round, such as a mean and a variance.
         clip_norm: c.
         gain_bound: max_i |gain_i|; 1 when the transmit scalars invert the channel.
         noise_var: v, noise variance per real coordinate of the received sum; 0 over an ideal channel.
@@ -148,6 +178,8 @@ class RoundEvent:
             is told apart with μ = S times this. None: there is no bound.
         eavesdropper: the same for an eavesdropper with antennas of her own, who hears the broadcast models too.
         everything: the same for anyone who sees what every device sends, by itself and without receiver noise.
+        noise_follows_data: whether the noise was chosen by an estimate from updates; then what any accountant says of
+            it is no proof.
     """
 
     round: int
@@ -164,9 +196,11 @@ class RoundEvent:
     base_station: float | None = None
     eavesdropper: float | None = None
     everything: float | None = None
+    noise_follows_data: bool = False
 
     def __post_init__(self) -> None:
-        require(isinstance(self.round, int) and self.round >= 0, f"`round` must be 0, 1, 2, ...; got {self.round!r}")
+        good = isinstance(self.round, int) and self.round >= -1
+        require(good, f"`round` must be 0, 1, 2, ..., or -1 before the first one; got {self.round!r}")
         # An infinite clip norm is how an unclipped scheme is booked: its sensitivity has no bound.
         if self.clip_norm != math.inf:
             _require_number("clip_norm", self.clip_norm, positive=True)
@@ -182,10 +216,9 @@ class RoundEvent:
             self.noise_source in NOISE_SOURCES,
             f"`noise_source` must be one of {', '.join(NOISE_SOURCES)}; got {self.noise_source!r}",
         )
-        require(
-            isinstance(self.hides_participation, bool),
-            f"`hides_participation` must be true or false; got {self.hides_participation!r}",
-        )
+        for name in ("hides_participation", "noise_follows_data"):
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"`{name}` must be true or false; got {value!r}")
 
     def visibility(self, observer: Observer) -> float | None:
         """How visible the most visible device is to an observer who sees signals; None: there is no bound."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airfl.privacy.accountant import Accountant, epsilon_of
+from airfl.privacy.accountant import ACCOUNTANTS, Accountant, epsilon_of
 from airfl.privacy.events import Neighbours, Observer
 from airfl.privacy.ledger import Ledger
 
@@ -19,7 +19,16 @@ def release(
     delta: float,
     observer: Observer = "model",
 ) -> float:
-    """Return the ε that the observer gets, or refuse with ``BudgetError`` if it exceeds ``epsilon`` at ``delta``."""
+    """Return the ε that the observer gets, or refuse with ``BudgetError`` if it exceeds ``epsilon`` at ``delta``.
+
+    Where noise followed an estimate from updates, no accountant that is proven lets a model leave.
+    """
+    proven = ACCOUNTANTS[accountant].valid if isinstance(accountant, str) else accountant.valid
+    if proven and any(event.noise_follows_data for event in ledger.events):
+        raise BudgetError(
+            "the noise of this run was chosen by an estimate from updates, which is not a proof: no accountant whose "
+            "epsilon is proven keeps a promise about it; the model is not released"
+        )
     spent = epsilon_of(ledger, accountant, neighbours, observer, delta)
     if not spent <= epsilon:
         name = accountant if isinstance(accountant, str) else accountant.name

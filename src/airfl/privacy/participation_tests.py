@@ -64,9 +64,14 @@ def _family(name: str, counts: np.ndarray, trials: int, rate: float, words: str,
 
 
 def _together(there: np.ndarray, sampling: Sampling) -> Check:
-    """Two devices meet with probability r², or K(K−1)/(n(n−1)) where exactly K are drawn."""
+    """Two devices meet with probability r² where each has coins of its own, K(K−1)/(n(n−1)) where K are drawn at once,
+    and 2r − 1 + (1 − 2/n)^K where they are drawn one by one and may be drawn again."""
     number, active = sampling.num_devices, sampling.num_active
-    rate = sampling.rate**2 if sampling.law == "poisson" else active * (active - 1) / (number * (number - 1))
+    rate = (
+        sampling.rate**2 if sampling.law in ("poisson", "binomial") else active * (active - 1) / (number * (number - 1))
+    )
+    if sampling.law == "multinomial":  # neither of them is in none of the draws
+        rate = 2.0 * sampling.rate - 1.0 + ((number - 2) / number) ** active
     table = there.reshape(-1, number).astype(np.float32)
     met = (table.T @ table)[np.triu_indices(number, 1)].round()
     p_values = checks.binomial(np.array([met.min(), met.max()]), len(table), rate)

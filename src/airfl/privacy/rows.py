@@ -21,6 +21,10 @@ def row_of(event: RoundEvent) -> dict[str, Any]:
     """An event as plain data; an infinite clip norm is null."""
     row = asdict(event)
     row["clip_norm"] = event.clip_norm if math.isfinite(event.clip_norm) else None
+    if not event.sampling.replaces:
+        del row["sampling"]["most"]
+    if not event.noise_follows_data:
+        del row["noise_follows_data"]
     return row
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airfl.privacy import renyi
 from airfl.privacy.budget import Budget, check_budget, common_floor
 from airfl.privacy.creditless import least_epsilon
-from airfl.privacy.dp_event import Group, compose, noise_groups
+from airfl.privacy.dp_event import Group, compose, earns_credit, noise_groups
 from airfl.privacy.events import Neighbours, Observer, RoundEvent, check_epsilon, zeroes_out
 from airfl.privacy.gaussian import GaussianAccountant
 from airfl.privacy.ledger import Ledger
@@ -36,6 +36,10 @@ GRID_PER_EPSILON = 1e4
 FINEST_GRID = 2e-5
 #: How close to its smallest value a floor is sought: every try is a composition.
 TOLERANCE = 1e-7
+#: The same where devices may be drawn more than once: there every step of a grid is a search of its own.
+STEPS_WHERE_REPLACED, FINEST_WHERE_REPLACED, CLOSE_WHERE_REPLACED = 500.0, 2e-4, 1e-3
+#: And the grid that such a search begins with.
+FIRST_WHERE_REPLACED = 0.02
 #: μ², with credit, beyond which the library's grid would not do.
 HOPELESS = 1e5
 #: μ² below which the library's grid has no two points for it, and credit is of no use to anyone.
@@ -79,6 +83,8 @@ class SampledAccountant:
             return 0.0
         if _has_pld(groups) and delta >= SMALLEST_PLD_DELTA:
             return min(plain, float(_pld(groups, self.neighbours).get_epsilon(delta)))
+        if _replaces(groups):
+            return plain
         if _has_rdp(groups, self.neighbours):
             if least_epsilon(_replacing(groups, self.neighbours), delta, ORDERS) >= plain:
                 return plain
@@ -93,6 +99,8 @@ class SampledAccountant:
             return plain
         if _has_pld(groups):
             return min(plain, max(float(_pld(groups, self.neighbours).get_delta(epsilon)), SMALLEST_PLD_DELTA))
+        if _replaces(groups):
+            return plain
         if _has_rdp(groups, self.neighbours):
             return min(plain, float(_rdp(groups, self.neighbours).get_delta(epsilon)))
         return min(plain, _chance(groups), renyi.delta_of(groups, self.neighbours, epsilon))
@@ -101,7 +109,7 @@ class SampledAccountant:
         """A word where ε comes from a bound that is looser than usual; None elsewhere."""
         groups = self._credited
         usual = not groups or _has_rdp(groups, self.neighbours) or _chance(groups) <= delta
-        if usual or (_has_pld(groups) and delta >= SMALLEST_PLD_DELTA):
+        if usual or _replaces(groups) or (_has_pld(groups) and delta >= SMALLEST_PLD_DELTA):
             return None
         return "too far out for privacy-loss distributions, so a looser bound by Rényi divergences in closed form"
 
@@ -119,9 +127,11 @@ class SampledAccountant:
     ) -> Budget:
         """The smallest common floor of q_t: ε depends on the noise of single rounds, so there is no A."""
         check_budget(epsilon, delta, template)
-        if not (template.hides_participation and template.sampling.rate < 1.0):
+        if not (template.hides_participation and earns_credit(template.sampling, neighbours)):
             return GaussianAccountant.budget(epsilon, delta, template, neighbours, rounds)
-        floor = common_floor(lambda book: cls(book, neighbours).epsilon(delta), epsilon, template, rounds, TOLERANCE)
+        template = replace(template, gain_bound=template.gain_bound * template.sampling.most)
+        close = CLOSE_WHERE_REPLACED if template.sampling.replaces else TOLERANCE
+        floor = common_floor(lambda book: cls(book, neighbours).epsilon(delta), epsilon, template, rounds, close)
         return Budget(rounds, floor)
 
     @property
@@ -141,16 +151,23 @@ def _squared(groups: tuple[Group, ...]) -> float:
     """μ² without credit."""
     if any(group.multiplier < 1e-100 for group in groups):
         return math.inf
-    return math.fsum(group.count * (1.0 / group.multiplier) ** 2 for group in groups)
+    return math.fsum(group.count * (max(1, len(group.chances) - 1) / group.multiplier) ** 2 for group in groups)
 
 
 def _effective(groups: tuple[Group, ...]) -> float:
     """μ² with credit, about: Σ min{μ_t², r²(e^{μ_t²} − 1)} (Bu et al. 2020)."""
-    squared = [(group, (1.0 / group.multiplier) ** 2) for group in groups]
+    squared = [(group, (max(1, len(group.chances) - 1) / group.multiplier) ** 2) for group in groups]
     return math.fsum(group.count * min(mu2, _rate(group) ** 2 * math.expm1(min(mu2, 700.0))) for group, mu2 in squared)
 
 
+def _replaces(groups: tuple[Group, ...]) -> bool:
+    """Whether devices may be drawn more than once: only privacy-loss distributions know that."""
+    return any(group.law == "binomial" for group in groups)
+
+
 def _rate(group: Group) -> float:
+    if group.chances:
+        return 1.0 - group.chances[0]
     return 1.0 if group.law == "all" else group.num_active / group.num_devices
 
 
@@ -161,10 +178,18 @@ def _chance(groups: tuple[Group, ...]) -> float:
     """
     if _squared(groups) >= HOPELESS:
         return 1.0
-    seen = [(group.count, _rate(group) * math.erf(1.0 / group.multiplier / math.sqrt(8.0))) for group in groups]
+    seen = [(group.count, _distance(group)) for group in groups]
     if any(distance >= 1.0 for _, distance in seen):
         return 1.0
     return -math.expm1(math.fsum(count * math.log1p(-distance) for count, distance in seen)) * (1.0 + 1e-12)
+
+
+def _distance(group: Group) -> float:
+    """How far, in total variation, one round is from the same without the device, at most."""
+    if group.chances:
+        times = enumerate(group.chances)
+        return math.fsum(chance * math.erf(k / group.multiplier / math.sqrt(8.0)) for k, chance in times)
+    return _rate(group) * math.erf(1.0 / group.multiplier / math.sqrt(8.0))
 
 
 def _has_pld(groups: tuple[Group, ...]) -> bool:
@@ -207,13 +232,16 @@ def _pld(groups: tuple[Group, ...], neighbours: Neighbours) -> PLDAccountant:
     event = compose(groups, neighbours, "contribution")
     squared = _squared(groups)
     step = min(max(1e-3, 1e-4 * (squared if squared < HOPELESS else _effective(groups))), 5.0)
-    finest = FINEST_GRID
+    finest, per_epsilon = FINEST_GRID, GRID_PER_EPSILON
+    if _replaces(groups):
+        finest, per_epsilon = FINEST_WHERE_REPLACED, STEPS_WHERE_REPLACED
+        step = max(step, FIRST_WHERE_REPLACED)
     if zeroes_out(neighbours):
         finest = max(finest, *(_width(group) / MOST_POINTS for group in groups))
     while True:
         accountant = PLDAccountant(relation, step)
         accountant.compose(event)
-        wanted = max(float(accountant.get_epsilon(1e-6)) / GRID_PER_EPSILON, finest)
+        wanted = max(float(accountant.get_epsilon(1e-6)) / per_epsilon, finest)
         if step <= 2.0 * wanted:
             return accountant
         step = max(wanted, step / 30.0)

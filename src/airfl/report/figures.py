@@ -35,6 +35,20 @@ STYLES: dict[str, dict[str, Any]] = {
     "airfl-shielded": {"color": "#000000", "linestyle": (0, (3, 1)), "marker": "X"},
     "liu2020": {"color": "#56B4E9", "linestyle": (0, (2, 2)), "marker": "<"},
     "koda2020": {"color": "#999999", "linestyle": (0, (4, 1.5)), "marker": ">"},
+    "tci": {"color": "#0072B2", "linestyle": (0, (2, 1)), "marker": "p"},
+    "tci-memory": {"color": "#56B4E9", "linestyle": (0, (5, 1)), "marker": "*"},
+    "one-bit": {"color": "#D55E00", "linestyle": (0, (7, 3)), "marker": "h"},
+    "one-bit-memory": {"color": "#E69F00", "linestyle": (0, (1, 2)), "marker": "H"},
+    "nc-airfl": {"color": "#009E73", "linestyle": (0, (1, 3)), "marker": "d"},
+    "power-mse": {"color": "#CC79A7", "linestyle": (0, (4, 1, 1, 1)), "marker": "8"},
+    "power-gap": {"color": "#999999", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "1"},
+    "select-mse": {"color": "#000000", "linestyle": (0, (2, 1, 1, 1)), "marker": "2"},
+    "random-orth": {"color": "#0072B2", "linestyle": (0, (5, 2, 2, 2)), "marker": "3"},
+    "adascale": {"color": "#D55E00", "linestyle": (0, (8, 3)), "marker": "4"},
+    "replacement": {"color": "#009E73", "linestyle": (0, (9, 2, 1, 2)), "marker": "+"},
+    "zero-sum": {"color": "#E69F00", "linestyle": (0, (3, 3)), "marker": "x"},
+    "liu2024": {"color": "#CC79A7", "linestyle": (0, (6, 1, 2, 1)), "marker": "|"},
+    "park2023": {"color": "#56B4E9", "linestyle": (0, (2, 3)), "marker": "_"},
 }
 
 #: For series of any kind: of lengths without a common factor, so that no two of the first 77 look alike without colour.

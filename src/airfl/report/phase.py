@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from airfl.errors import InputError
 from airfl.linkplan import Answer
-from airfl.linkplan.answer import squared_mu
-from airfl.linkplan.link import uncovered
-from airfl.linkplan.quantities import Quantities
-from airfl.linkplan.solving import device_range
-from airfl.privacy import gaussian_mu
+from airfl.linkplan.phases import no_diagram, phases_of
 from airfl.report.figures import RC, write_figure
 from airfl.wording import epsilon_text, number
-
-#: Lines that are drawn; the target gets one of its own.
-LEVELS = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e5)
-
-
-def thresholds_db(q: Quantities, epsilon: float, devices: np.ndarray) -> np.ndarray:
-    """The SNR at which free ε equals ``epsilon``, for every number of devices, dB."""
-    goal = gaussian_mu(epsilon, q.delta) ** 2
-    q = q.with_values({"snr_db": 0.0, "neighbours": q.relation})
-    at_0_db = [squared_mu(q.with_values({"devices": int(n)})) for n in devices]
-    return 10.0 * np.log10(goal / np.array(at_0_db))
 
 
 def draw_plan(answer: Answer, title: str, folder: Path) -> None:
     """plan.png, .pdf and .svg: the scenario's point among lines of equal ε; below the thick one DP is a perk."""
     q = answer.quantities
-    if answer.snr_db is None or q.devices is None or q.epsilon is None:
-        raise InputError("the phase diagram needs a link; leave out --noise-var, or --out")
-    why = uncovered(q) or ("--drops" if answer.drops is not None else None)
-    if why is not None:
-        raise InputError(f"the phase diagram is drawn from tables, which do not go with {why}; leave out --out")
-    fewest, most = device_range(q)
-    low = max(2, fewest)
-    devices = np.unique(np.geomspace(low, most, 160).round().astype(int))
+    if (why := no_diagram(answer)) is not None:
+        raise InputError(f"{why}{', or' if 'leave out' in why else '; leave out'} --out")
+    found = phases_of(answer)
+    devices, target, curves, most = found.devices, found.target, found.curves, found.most
+    assert answer.snr_db is not None
+    assert q.epsilon is not None
+    assert q.devices is not None
     with mpl.rc_context(RC):
         figure = Figure(figsize=(6.4, 4.4))
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        target = thresholds_db(q, q.epsilon, devices)
-        curves = [(e, thresholds_db(q, e, devices)) for e in LEVELS if abs(math.log10(e / q.epsilon)) > 0.25]
         tops = [target, *(curve for _, curve in curves)]
         bottom = min(float(min(c.min() for c in tops)), answer.snr_db) - 6.0
         top = max(float(max(c.max() for c in tops)), answer.snr_db) + 6.0
@@ -62,7 +42,7 @@ def draw_plan(answer: Answer, title: str, folder: Path) -> None:
             style = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))[index % 4]
             axes.plot(devices, curve, color="#777777", linewidth=1.0, linestyle=style)
         axes.set_xscale("log")
-        axes.set_xlim(low, most * 4.5)
+        axes.set_xlim(devices[0], most * 4.5)
         axes.set_ylim(bottom, top)
         for epsilon, curve in [*curves, (q.epsilon, target)]:
             weight = "bold" if epsilon == q.epsilon else "normal"

@@ -57,6 +57,12 @@ def _promise(result: Result, name: str) -> str:
     summary, entry = result.summary, result.summary["schemes"][name]
     by, exact = tightest(entry["epsilon"])
     accuracy = percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"])
+    if _noise_follows_data(result, name):
+        return (
+            f"{scheme_shown(name).title} reached {accuracy} test accuracy. How much noise its devices added follows an "
+            f"estimate from their updates, so nothing is proven: for the noise that was there {words_for(by)} finds "
+            f"ε = {at_most_text(exact)} (δ = {number(summary['delta'])}, {NEIGHBOUR_WORDS[summary['neighbours']]})."
+        )
     return (
         f"{scheme_shown(name).title} reached {accuracy} test accuracy. Anyone who sees the final model learns "
         f"at most ε = {at_most_text(exact)} about any one device "
@@ -65,12 +71,21 @@ def _promise(result: Result, name: str) -> str:
     )
 
 
+def _noise_follows_data(result: Result, name: str) -> bool:
+    """Whether a scheme's noise was chosen by an estimate from updates, so that no figure is a proof."""
+    return any(event.noise_follows_data for ledger in result.schemes[name].ledgers for event in ledger.events[:1])
+
+
 def _booked_unproven(result: Result, name: str) -> list[str]:
     """Where the budget was booked by an accountant that proves nothing: what is proven, for the relation it counts."""
     summary, accountant = result.summary, result.summary["schemes"][name]["accountant"]
     if is_proven(accountant):
         return []
     _, exact = tightest(summary["schemes"][name]["epsilon"])
+    if _noise_follows_data(result, name):
+        return [
+            f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
+        ]
     whose = "from outside" if is_import_path(accountant) else "which proves less than it says"
     proven = at_most_text(exact)
     if accountant == "paper" and summary["neighbours"] != "replace":  # its own relation is built in

@@ -118,6 +118,14 @@ QUANTITIES = {
         Quantity("clipped_fraction", "share of updates that are clipped", "mean", share=True),
         Quantity("max_power_w", "largest transmit power, W", "max"),
         Quantity("misalignment", "misalignment", "mean"),
+        Quantity("auc", "area under the ROC curve"),
+        Quantity("calibration_error", "calibration error"),
+        Quantity("own_accuracy", "accuracy on devices' own samples", share=True),
+        Quantity("device_accuracy_mean", "accuracy, mean over devices", share=True),
+        Quantity("device_accuracy_p10", "accuracy, 10th percentile of devices", share=True),
+        Quantity("personal_accuracy", "accuracy of personal layers", share=True),
+        Quantity("personal_accuracy_mean", "accuracy of personal layers, mean over devices", share=True),
+        Quantity("personal_accuracy_p10", "accuracy of personal layers, 10th percentile", share=True),
         Quantity("seconds", "seconds"),
     )
 }

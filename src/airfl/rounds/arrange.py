@@ -14,22 +14,30 @@ from airfl.channel.impairments import check_bands
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
-from airfl.participation import can_hide_participation, expected_senders, sampling_of
+from airfl.participation import expected_senders, sampling_of
+from airfl.privacy import RoundEvent
+from airfl.rounds.each import find_powers
+from airfl.rounds.estimated import require_estimable, with_room
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
-from airfl.rounds.promise import Promise, longest, make_promise
+from airfl.rounds.promise import Promise, hides_participation, longest, make_promise
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
-from airfl.schemes import DesigningPolicy, Outlook, Scheme
+from airfl.schemes import DesigningPolicy, FillUp, Outlook, Scheme
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 from airfl.transceiver.wideband import design_blocks
 
 
 def arrange_rounds(
-    config: Config, scheme: Scheme, radio: Radio, dim: int, local_steps: Sequence[int] | None = None
+    config: Config,
+    scheme: Scheme,
+    radio: Radio,
+    dim: int,
+    local_steps: Sequence[int] | None = None,
+    before: tuple[RoundEvent, ...] = (),
 ) -> Schedule:
     """Design all rounds of all trials: combiner direction, minimum norm π_t, and the norm q_t the scheme asks for.
 
@@ -37,6 +45,7 @@ def arrange_rounds(
 
     Args:
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
+        before: what was released before the first round.
     """
     link = radio.link
     clip_norm = scheme.encoder.unit(config.learning.clip_norm_for(dim), dim)
@@ -47,6 +56,7 @@ def arrange_rounds(
         link.noise_power if scheme.policy.over_air else None,
         local_steps,
         scheme,
+        before,
     )
     if not scheme.policy.over_air:
         return _ideal(config, scheme, promise, link, dim, clip_norm)
@@ -60,6 +70,7 @@ def arrange_rounds(
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
     if grid.per_symbol > 1:
+        require_estimable(config, scheme)
         require_simple(config, scheme, "complex symbols")
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
@@ -87,11 +98,11 @@ def arrange_rounds(
             factors,
             config,
             link.trials,
+            noise_share=_noise_share(link, grid, length),
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
-    tells = scheme.encoder.cover != "nothing" or scheme.encoder.remembers
-    hides = [can_hide_participation(config, tells=tells)] * len(link.trials)
+    hides = [scheme.encoder.cover == "nothing" and hides_participation(config, scheme)] * len(link.trials)
     norms_of = _checked_norms(scheme)
     if config.scheme.combiner_columns != "all" and is_outside(scheme.policy):
         hides = [False] * len(link.trials)  # its noise may follow who takes part
@@ -106,9 +117,17 @@ def arrange_rounds(
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
     if scheme.encoder.cover != "nothing":
         kind = _kind(config, scheme, link, active)
-        shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
+        if scheme.encoder.cover == "each":
+            shields, design = find_powers(config, radio, promise, design, factor, gain_bound, active, dim)
+            norm = design.norm * factor
+        else:
+            shields = find_shields(config, link, promise, kind, design, design.norm * factor, gain_bound, active, dim)
         cover = Cover.stacked([shield.cover for shield in shields])
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
+    needed = None
+    if isinstance(scheme.policy, FillUp):
+        require_estimable(config, scheme)
+        norm, needed = with_room(config, link, promise, norm, active, dim)
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return Schedule(
         scheme,
@@ -125,8 +144,9 @@ def arrange_rounds(
         cover,
         combiner,
         tuple(hides),
-        promise.budget,
+        promise.budget if needed is None else None,  # norms alone do not keep it
         shields=tuple(shields),
+        needed=needed,
     )
 
 
@@ -134,10 +154,11 @@ def _arrange_blocks(
     config: Config, scheme: Scheme, radio: Radio, promise: Promise, clip_norm: float, dim: int, grid: Grid
 ) -> Schedule:
     """The same where a round is several blocks: policies choose levels, and blocks below them are raised."""
+    require_estimable(config, scheme, grid.count)
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
-    hides = config.scheme.combiner_columns == "all" and can_hide_participation(config, tells=scheme.encoder.remembers)
+    hides = config.scheme.combiner_columns == "all" and hides_participation(config, scheme)
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()
     # The quietest block: noise that had to be raised is not free.
@@ -164,6 +185,7 @@ def _arrange_blocks(
         link.trials,
         blocks=plan.least,
         ratios=plan.ratios,
+        noise_share=_noise_share(link, grid, longest(scheme, clip_norm)),
     )
     plan = with_levels(plan, _checked_norms(scheme)(outlook))
     cover, shields = Cover.of(trials=len(link.trials)), list[Shield]()
@@ -195,9 +217,16 @@ def _arrange_blocks(
 
 def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:
     """What a scheme's devices hide in."""
-    if scheme.encoder.cover == "circular":
+    if scheme.encoder.cover == "zero-sum":
+        return "zero-sum"
+    if scheme.encoder.cover in ("circular", "each"):
         return "circular"
     return cover_kind(config, int(link.honest(active).sum(axis=2).min()))
+
+
+def _noise_share(link: Link, grid: Grid, length: float) -> float:
+    """β of ``Outlook``."""
+    return grid.symbols * (link.noise_power + link.interference_power) / (2.0 * length**2)
 
 
 def _require_law(config: Config) -> None:

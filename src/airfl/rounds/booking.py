@@ -46,15 +46,16 @@ def book(
 
     Args:
         max_local_steps: Q of a trial, given its row; None: no bound that uses it is booked.
-        gradient_var: an estimate per trial, where one was asked for.
+        gradient_var: an estimate per trial, where one was asked for; one that the noise was chosen by takes its place.
     """
     template, config = schedule.promise.template, schedule.link.config
+    gradient_var = gradient_var if setting.estimate is None else setting.estimate
     booked: list[Booked] = []
     copies, loudest = schedule.copies if gradient_var is None else 1, setting.loudest
     for row in range(0, len(setting.gains), copies):
-        gains, domain, steps = setting.gains[row].abs(), None, max_local_steps(row)
-        if template.domain is not None and steps is not None:
-            mean_gain = float(gains.sum()) / schedule.normaliser
+        domain, steps = None, max_local_steps(row)
+        if template.domain is not None and steps is not None and setting.detects == "sum":
+            mean_gain = float(_gains(setting, row).sum()) / schedule.normaliser
             domain = replace(template.domain, local_steps=steps, mean_gain=mean_gain)
         largest, bound = float(loudest[row]), float(setting.gain_bound[row])
         # Nobody sends, so nothing is told. Not where credit goes by the law: it covers such rounds too.
@@ -72,12 +73,20 @@ def book(
             domain=domain,
             hides_participation=setting.hides_participation[row],
             gradient_var=None if gradient_var is None else float(gradient_var[row]),
+            noise_follows_data=setting.estimate is not None,
             **{name.replace("-", "_"): _largest(values[row]) for name, values in setting.seen.items()},
         )
         total = template.sampling.num_devices
         seen = {name: _by_device(setting, row, values, total) for name, values in setting.seen.items()}
         booked.extend([Booked(event, {name: values for name, values in seen.items() if values is not None})] * copies)
     return booked
+
+
+def _gains(setting: Setting, row: int) -> torch.Tensor:
+    """|g_i| of every device, [K]; where blocks differ, as in the loudest of them."""
+    if setting.blocks is None or setting.blocks.gains is None:
+        return setting.gains[row].abs()
+    return setting.blocks.gains[row].abs().amax(dim=-1)
 
 
 def _largest(seen: torch.Tensor) -> float | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -30,11 +30,11 @@ from airfl.privacy.events import SEEING
 from airfl.randomness import complex_normal, stream
 from airfl.rounds.observed import AnySight, graph, leak_of, observed, views_of_blocks
 from airfl.rounds.promise import Promise
-from airfl.transceiver import Cover, mask_degree
-from airfl.transceiver.design import received_gains
+from airfl.transceiver import Cover, Sight, mask_degree
+from airfl.transceiver.design import least_gain, received_gains
 from airfl.transceiver.levels import levels_by_multiplier, raised
 
-Kind = Literal["quadrature", "masks", "none", "circular"]
+Kind = Literal["quadrature", "masks", "none", "circular", "zero-sum"]
 
 #: Draws of dropouts and of errors of channel knowledge that a plan looks at: as many as it takes to have looked at so
 #: many transmissions, at least and at most so many; and the room that it leaves beyond them.
@@ -101,6 +101,8 @@ class Problem:
         planned: who is to send, [T, K]; −1 where fewer are.
         combiner: directions w_t of norm 1, [T, m] or [TB, m].
         power: by how much the power limit is raised, to find out how much is missing.
+        pairs: whether masks are zero-sum perturbations: between all pairs, in both parts of a symbol.
+        share: own noise of every device in units of a², [n]; None: all add alike.
     """
 
     config: Config
@@ -113,6 +115,8 @@ class Problem:
     combiner: torch.Tensor
     dim: int
     power: float = 1.0
+    pairs: bool = False
+    share: torch.Tensor | None = None
     _kept: dict[tuple[int, int], dict[Observer, AnySight]] = field(default_factory=dict, repr=False)
     _followed: dict[Observer, np.ndarray] = field(default_factory=dict, repr=False)
     _starts: dict[tuple[str, Kind], float] = field(default_factory=dict, repr=False)
@@ -175,17 +179,47 @@ class Problem:
     @cached_property
     def unknown(self) -> torch.Tensor:
         """In each draw, how many send whose own noise someone who sees models does not know, [worlds, …]."""
-        honest = ~self.link.colluding[self.index]
-        lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
-        return torch.minimum(self._counted(lambda who: int(honest[who].sum())), lone)
+        honest, share = ~self.link.colluding[self.index], self._shares
 
-    def _counted(self, count: Callable[[np.ndarray], int]) -> torch.Tensor:
+        def others(who: np.ndarray) -> float:
+            return float(share[who].sum() - share[who].max()) if len(who) > 1 else float(share[who].sum())
+
+        return torch.minimum(self._counted(lambda who: float(share[who[honest[who]]].sum())), self._counted(others))
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        """Own noise of every device in units of a², [n]."""
+        found: np.ndarray = np.ones(self.config.system.num_devices) if self.share is None else self.share.numpy()
+        return found
+
+    @cached_property
+    def adding(self) -> torch.Tensor:
+        """Own noise of all who are to send in units of a², [T] or [TB]."""
+        if self.share is None:
+            return self.senders
+        there = torch.from_numpy(self.planned >= 0)
+        found: torch.Tensor = (self.share[np.maximum(self.planned, 0)] * there).sum(dim=1)
+        return found
+
+    @cached_property
+    def reaches(self) -> torch.Tensor:
+        """g/|wᴴh_i| of all who are to send, [T, K]: the norm that each of them asks for; 0 for places without."""
+        factor = least_gain(self.clip_norm, self.grid.symbols, self.link.power_limit)
+        found = torch.zeros(self.planned.shape, dtype=torch.float64)
+        for t, row in enumerate(self.planned):
+            known = torch.from_numpy(self.link.known(self.index, t)[row[row >= 0]])
+            found[t, torch.from_numpy(row >= 0)] = factor / received_gains(self.combiner[t], known).abs()
+        return found
+
+    def _counted(self, count: Callable[[np.ndarray], float]) -> torch.Tensor:
         found = [[count(self._who(world, t)) for t in range(self._rounds)] for world in range(self.worlds)]
         return torch.tensor(found, dtype=torch.float64).repeat_interleave(self.grid.count, dim=1)
 
     @cached_property
     def degrees(self) -> torch.Tensor:
         """With how many others a device shares masks, [T] or [TB]."""
+        if self.pairs:
+            return (self.senders - 1.0).clamp(min=0.0)
         degree = self.config.scheme.mask_degree
         return torch.tensor([mask_degree(int(k), degree) for k in self.senders], dtype=torch.float64).clamp(min=0.0)
 
@@ -193,14 +227,20 @@ class Problem:
         """Cover of a level, in units of c², and own noise."""
         amount = level * self.clip_norm**2
         if kind == "circular":
-            return Cover.of(own, own if self.grid.per_symbol == 1 else 0.0)
-        if kind == "masks":
-            return Cover.of(own, 0.0, amount / max(1.0, float(self.degrees.max())))
+            found = Cover.of(own, own if self.grid.per_symbol == 1 else 0.0)
+            return found if self.share is None else replace(found, share=self.share.unsqueeze(0))
+        if kind in ("masks", "zero-sum"):
+            part = amount / max(1.0, float(self.degrees.max()))
+            return Cover.of(own, 0.0, 0.5 * part if self.pairs else part, circular=self.pairs)
         return Cover.of(own, amount if kind == "quadrature" else 0.0)
 
     def least_norms(self, cover: Cover) -> torch.Tensor:
         """π_t κ_t, [T] or [TB]."""
-        power = float(cover.own + cover.quadrature) + float(cover.masks) * self.degrees
+        if self.share is not None:
+            power = float(cover.own + cover.quadrature) * self.share[np.maximum(self.planned, 0)]
+            asked = self.reaches * (1.0 + self._sent * power / self.clip_norm**2).sqrt()
+            return torch.maximum(asked.amax(dim=1), self.minimum * 1e-12) / math.sqrt(self.power)
+        power = float(cover.own + cover.quadrature) + cover.mask_parts * float(cover.masks) * self.degrees
         return self.minimum * (1.0 + self._sent * power / self.clip_norm**2).sqrt() / math.sqrt(self.power)
 
     @property
@@ -222,7 +262,7 @@ class Problem:
 
     def noise(self, norms: torch.Tensor, cover: Cover) -> float:
         """Mean of v_t, with what is expected to leak."""
-        heard = self.senders * (1.0 - self.config.system.dropout)
+        heard = self.adding * (1.0 - self.config.system.dropout)
         v = norms.square() * (0.5 * self.link.noise_power) + float(cover.own) * heard
         return float(v.mean()) + self._leak(cover)
 
@@ -324,8 +364,9 @@ class Problem:
 
     def _shield(self, norms: torch.Tensor, cover: Cover) -> Shield:
         noise, squared = self.noise(norms, cover), self.clip_norm**2
-        own, quadrature = float(cover.own) / squared, float(cover.quadrature) / squared
-        masks = float(cover.masks) * float(self.degrees.max()) / squared
+        mean = float(self.adding.sum() / self.senders.sum().clamp(min=1.0))
+        own, quadrature = mean * float(cover.own) / squared, mean * float(cover.quadrature) / squared
+        masks = cover.mask_parts * float(cover.masks) * float(self.degrees.max()) / squared
         used = CoverUsed(
             own,
             quadrature,
@@ -350,7 +391,8 @@ class Problem:
             for t in range(len(self.minimum)):
                 _, known, true, edges = self._drawn(world, t)
                 gains = received_gains(self.combiner[t], true) / received_gains(self.combiner[t], known)
-                found.append([leak_of(gains, edges, one) for one in (Cover.of(quadrature=1.0), Cover.of(masks=1.0))])
+                units = Cover.of(quadrature=1.0), Cover.of(masks=1.0, circular=self.pairs)
+                found.append([leak_of(gains, edges, one) for one in units])
         quadrature, masks = np.mean(found, axis=0).tolist()
         return quadrature, masks
 
@@ -421,6 +463,12 @@ class Problem:
     def _foresight(self, world: int, t: int, what: int) -> np.random.Generator:
         return stream(self.config.system.seed, "foresight", self.link.trials[self.index], t, world, what)
 
+    def sights_in(self, row: int) -> Sight:
+        """What the base station sees of one round, where those send who were to."""
+        found = self._sights(0, row)["base-station"]
+        assert isinstance(found, Sight)
+        return found
+
     def _sights(self, world: int, row: int) -> dict[Observer, AnySight]:
         key = world, row
         if key in self._kept:
@@ -428,7 +476,11 @@ class Problem:
         who, known, true, edges = self._drawn(world, row)
         heard, (t, block) = (who, self.combiner[row], known, true, edges), divmod(row, self.grid.count)
         observers = self.seeing if block == 0 else views_of_blocks(self.seeing)
-        sights = observed(self.link, self.index, t, *heard, observers, compact=True, place=self._place(block))
+        place = self._place(block)
+        share = None if self.share is None else self.share[who]
+        sights = observed(
+            self.link, self.index, t, *heard, observers, compact=True, place=place, circular=self.pairs, share=share
+        )
         size = self.worlds * len(self.minimum) * 2 * self.config.system.num_antennas * max(1, self.planned.shape[1])
         if size <= HELD:
             self._kept[key] = sights
@@ -449,4 +501,4 @@ class Problem:
             error = torch.from_numpy(complex_normal(self._foresight(world, t, 1), tuple(known.shape)))
             spread = torch.from_numpy(self.link.law.amplitude[self.index][who]) * math.sqrt(tau)
             true = known + spread.unsqueeze(-1) * error
-        return who, known, true, graph(self.link, self.index, t, planned, who)
+        return who, known, true, graph(self.link, self.index, t, planned, who, pairs=self.pairs)

@@ -39,7 +39,9 @@ def views_of_blocks(observers: Sequence[Observer]) -> tuple[Observer, ...]:
     return tuple(name for name in observers if name != "everything")
 
 
-def graph(link: Link, index: int, round_index: int, planned: np.ndarray, sends: np.ndarray) -> np.ndarray:
+def graph(
+    link: Link, index: int, round_index: int, planned: np.ndarray, sends: np.ndarray, *, pairs: bool = False
+) -> np.ndarray:
     """Who shares masks: places among the devices that send, [E, 2].
 
     The graph is drawn over all who were to send. Where one of them drops out, its partners disclose the masks that they
@@ -48,10 +50,11 @@ def graph(link: Link, index: int, round_index: int, planned: np.ndarray, sends: 
     Args:
         planned: numbers of the devices that were to send, [K].
         sends: numbers of those that do.
+        pairs: whether every pair shares one.
     """
     config = link.config
     generator = stream(config.system.seed, "mask-graph", link.trials[index], round_index)
-    edges = planned[mask_edges(generator, len(planned), config.scheme.mask_degree)]
+    edges = planned[mask_edges(generator, len(planned), len(planned) if pairs else config.scheme.mask_degree)]
     place = np.full(config.system.num_devices, -1)
     place[sends] = np.arange(len(sends))
     found: np.ndarray = place[edges]
@@ -72,6 +75,8 @@ def observed(
     compact: bool = False,
     place: Place | None = None,
     scaling: torch.Tensor | None = None,
+    circular: bool = False,
+    share: torch.Tensor | None = None,
 ) -> dict[Observer, AnySight]:
     """What observers see of one round, or of one block of it.
 
@@ -85,9 +90,12 @@ def observed(
         compact: leave out directions that no device reaches; the same numbers from smaller matrices.
         place: of the block; None: channels stand still for the round.
         scaling: s_i beside w of norm 1, [K]; default 1/(wᴴ ĥ_i).
+        circular: whether masks are in both parts of a symbol.
+        share: own noise of those devices in units of a², [K]; None: all add alike.
     """
     privacy, exact = link.config.privacy, link.config.channel.estimation_error == 0.0
     honest = ~link.colluding[index, who]
+    unit_gains = exact and scaling is None
     scaling = 1.0 / received_gains(combiner, known) if scaling is None else scaling
     told = None if exact or privacy.credit_leak else combiner
     per_symbol = 1 if link.config.channel.symbols == "real" else 2
@@ -98,7 +106,9 @@ def observed(
             if compact and len(who) < paths.shape[1]:
                 basis = torch.linalg.qr(paths.mT)[0].conj()
                 paths, told = paths @ basis, None if told is None else told @ basis
-            found[observer] = base_station_sight(paths, link.credited_power, edges, honest, told, per_symbol)
+            found[observer] = base_station_sight(
+                paths, link.credited_power, edges, honest, told, per_symbol, circular=circular, share=share
+            )
         elif observer == "eavesdropper" and link.listener is not None:
             hers = torch.from_numpy(link.listener.draw(index, round_index, place)[who]) * scaling.unsqueeze(-1)
             found[observer] = eavesdropper_sight(
@@ -108,12 +118,14 @@ def observed(
                 link.noise_power,
                 edges,
                 honest,
-                exact=exact,
+                exact=unit_gains,
                 credit=privacy.credit_leak,
                 per_symbol=per_symbol,
+                circular=circular,
+                share=share,
             )
         elif observer == "everything":
-            found[observer] = bare_sight(len(who), edges, honest)
+            found[observer] = bare_sight(len(who), edges, honest, share)
     return found
 
 
@@ -173,6 +185,8 @@ def seen_by_all(
             observers,
             place=place,
             scaling=sent.tx_scaling[index, here] * norm[index] if own else None,
+            circular=cover.circular,
+            share=None if cover.share is None else cover.share[index, active[index][active[index] >= 0]],
         )
         with torch_threads(1):  # the matrices are small, and sums do not depend on the number of threads then
             for name, sight in sights.items():
@@ -187,5 +201,9 @@ def leak_of(gains: torch.Tensor, edges: np.ndarray, cover: Cover) -> float:
         gains: wᴴh_i s_i of the devices that send, [K].
     """
     quadrature = float(cover.quadrature * gains.imag.square().sum())
-    apart = gains.real[torch.from_numpy(edges)]
-    return quadrature + float(cover.masks * (apart[:, 0] - apart[:, 1]).square().sum())
+    apart = gains[torch.from_numpy(edges)]
+    differ = apart[:, 0] - apart[:, 1]
+    masks = float(cover.masks * differ.real.square().sum())
+    if cover.circular:
+        masks += float(cover.masks * differ.imag.square().sum())
+    return quadrature + masks

@@ -6,16 +6,21 @@ that nobody sends in tells nothing. v_t = min_b v_tb (G_t/G_tb)², as in ``wideb
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 
 from airfl.channel.blocks import Grid
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import calling, is_outside
 from airfl.participation import expected_senders
 from airfl.rounds.promise import Promise, longest
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.wideband import BlockPlan
 from airfl.schemes import DesigningPolicy, Scene, Scheme, Transceiver
+from airfl.schemes.policies.energy import check_energies
 from airfl.schemes.transceivers import gains_in
 from airfl.transceiver import Cover, Radio
 from airfl.transceiver.design import TOLERANCE
@@ -34,14 +39,26 @@ def arrange_own(
 ) -> Schedule:
     """Ask the policy for all rounds, check what it found, and see what that books."""
     _require_plain(config, scheme, grid)
-    if promise.accountant == "sampled":
+    hides = not is_outside(policy) and policy.ignores_participation(config) and promise.template.hides_participation
+    if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
+    if grid.count > 1:
+        promise = _without_hidden_state(config, scheme, promise)
     link = radio.link
     scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
-    found = policy.transceiver(scene)
+    with calling(policy, "policy"):
+        found = policy.transceiver(scene)
+        if is_outside(policy):
+            _check_answer(scene, scheme, found)
     _check(scene, scheme, found)
-    bound = _gain_bounds(scene, found) if found.bound is None else found.bound
-    _check_budget(scene, scheme, found, bound)
+    if found.detects != "sum":
+        promise = _without_hidden_state(config, scheme, promise)
+    bound = _gain_bounds(scene, found) if found.bound is None or found.detects == "sum" else found.bound
+    if hides:
+        bound = bound.clamp(min=1.0)  # a round in which nobody was drawn is booked as any other
+    # A law that draws devices several times counts that itself.
+    loud = torch.ones_like(bound) if hides and promise.template.sampling.replaces else bound
+    _check_budget(scene, scheme, found, loud)
     norm, widest = found.norm, bound.amax(dim=-1)
     plan = None
     if grid.count > 1:
@@ -57,19 +74,35 @@ def arrange_own(
         dim,
         clip_norm,
         expected_senders(config) if config.system.varies else float(config.system.num_active),
-        link.sending(found.active),
         found.active,
+        found.active if policy.sampling(config) is not None else link.active(scene.rounds),
         found.minimum,
         norm[..., 0] if plan is None else (plan.norm / plan.ratios).amin(dim=-1),
         widest,
         Cover.of(trials=len(link.trials)),
         found.combiner[:, :, 0],
-        (False,) * len(link.trials),
+        (hides,) * len(link.trials),
         blocks=plan,
         scaling=found.scaling[..., 0],
         rule=found.rule,
         detects=found.detects,
     )
+
+
+def _without_hidden_state(config: Config, scheme: Scheme, promise: Promise) -> Promise:
+    """The same promise kept without credit for a model that nobody sees until the end.
+
+    That counts on noise which hides whatever the model differs by, in any direction. Energies are not linear in
+    updates, and a block where gains are small may have less noise than is booked: enough for what is sent in it.
+    """
+    if promise.accountant == "convergent":
+        if (scheme.accountant or config.privacy.accountant) == "convergent":
+            raise InputError(
+                f"accountant `convergent` does not hold for scheme `{scheme.name}`: it counts on one gain for a whole "
+                'round, and on sums; set privacy.accountant = "gaussian"'
+            )
+        promise = replace(promise, accountant="gaussian")
+    return replace(promise, template=replace(promise.template, domain=None))
 
 
 def _require_plain(config: Config, scheme: Scheme, grid: Grid) -> None:
@@ -105,6 +138,31 @@ def _gain_bounds(scene: Scene, found: Transceiver) -> torch.Tensor:
     return bound
 
 
+def _check_answer(scene: Scene, scheme: Scheme, found: Transceiver) -> None:
+    """Who sends, as a policy from outside has it: some of those who take part, each once, as is booked."""
+    name, planned = type(scheme.policy).__name__, scene.active()
+    tensors = isinstance(found, Transceiver) and all(
+        isinstance(part, torch.Tensor) for part in (found.combiner, found.scaling, found.minimum)
+    )
+    if not tensors or not isinstance(found.active, np.ndarray) or found.active.dtype.kind != "i":
+        raise InputError(f"policy `{name}` must return a Transceiver of tensors, and who sends as an array of integers")
+    active, total = found.active, scene.config.system.num_devices
+    if active.ndim != 3 or active.shape[:2] != planned.shape[:2] or found.minimum.shape != planned.shape[:2]:
+        raise InputError(
+            f"policy `{name}` must say who sends in {planned.shape[0]} trials and {planned.shape[1]} rounds"
+        )
+    there = active >= 0
+    row = np.arange(planned[..., 0].size).reshape(*planned.shape[:2], 1) * total
+    numbers, known = (row + active)[there], (row + planned)[planned >= 0]
+    once = len(np.unique(numbers)) == len(numbers) and bool(np.isin(numbers, known).all() and (active < total).all())
+    if not once or bool((~there[..., :-1] & there[..., 1:]).any()):
+        raise InputError(
+            f"policy `{name}` must let devices send that take part, each once in a round, with −1 after the last"
+        )
+    if found.detects != "sum":
+        check_energies(scene, found)
+
+
 def _check(scene: Scene, scheme: Scheme, found: Transceiver) -> None:
     """What a policy answers is taken at nobody's word: shapes, numbers, power."""
     name, silent = type(scheme.policy).__name__, torch.from_numpy(found.active < 0)
@@ -132,10 +190,18 @@ def _check_budget(scene: Scene, scheme: Scheme, found: Transceiver, bound: torch
     """Σ_t max_b G_tb²/q_tb² ≤ A."""
     if scene.budget is None:
         return
-    assert scene.total is not None
+    total = scene.budget.total
+    if total is None:  # an accountant that has a floor alone
+        least = float((found.norm / bound.clamp(min=1e-300)).min())
+        if not least >= scene.budget.floor * (1.0 - 1e-9):
+            raise InputError(
+                f"policy `{type(scheme.policy).__name__}` has combiners of norm {least:.6g} beside the gains, below "
+                f"the {scene.budget.floor:.6g} that the budget asks for; they must be larger"
+            )
+        return
     told = float((bound / found.norm).square().amax(dim=-1).sum(dim=-1).max())
-    if not told <= scene.total * (1.0 + 1e-9):
+    if not told <= total * (1.0 + 1e-9):
         raise InputError(
-            f"policy `{type(scheme.policy).__name__}` spends {told:.6g} of a privacy budget of {scene.total:.6g}; its "
+            f"policy `{type(scheme.policy).__name__}` spends {told:.6g} of a privacy budget of {total:.6g}; its "
             "combiners must be larger"
         )

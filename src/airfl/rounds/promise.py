@@ -13,10 +13,12 @@ from airfl.accounting import accountant_named
 from airfl.catalogue import is_import_path
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
     SEEING,
     Budget,
+    BudgetError,
     Domain,
     Ledger,
     Neighbours,
@@ -26,7 +28,22 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Clip, ClipWithCover, ClipWithNoise, Mean, Plain, Scheme
+from airfl.schemes import (
+    Clip,
+    ClipWithCover,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
+    Decoder,
+    DesigningPolicy,
+    Encoder,
+    Mean,
+    Plain,
+    Scheme,
+)
+
+#: Encoders that send the update, clipped or not, and nothing that depends on more of it.
+CLIPPING = (Plain, Clip, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, ClipWithCover)
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,7 @@ class Promise:
         epsilon: None where nothing is promised and ε is only reported.
         template: a round of the run, but for its noise.
         rounds: T.
+        before: what was released before the first round; rounds may spend what it leaves.
     """
 
     accountant: str
@@ -47,15 +65,39 @@ class Promise:
     delta: float
     template: RoundEvent
     rounds: int
+    before: tuple[RoundEvent, ...] = ()
 
     @cached_property
     def budget(self) -> Budget | None:
         """What combiner norms keep the promise; None where nothing is promised."""
         if self.epsilon is None or self.observer in SEEING:
             return None
-        return accountant_named(self.accountant).budget(
+        whole = accountant_named(self.accountant).budget(
             self.epsilon, self.delta, self.template, self.neighbours, self.rounds
         )
+        return self._left_of(whole) if self.before else whole
+
+    def _left_of(self, whole: Budget) -> Budget:
+        """A less what was released before: Σ S²/v adds up, and A is σ²/(2S²) of what is left."""
+        noise_power, reached = self.template.noise_power, self.template.sensitivity(self.neighbours)
+        assert whole.total is not None
+        assert noise_power is not None
+        spent = sum(event.sensitivity(self.neighbours) ** 2 / event.noise_var for event in self.before)
+        left = whole.total - spent * noise_power / (2.0 * reached**2) * (1.0 + 1e-12)
+        if left <= 1e-9 * whole.total:
+            raise BudgetError(
+                f"`learning.standardise_epsilon` leaves nothing of the budget, epsilon = {self.epsilon:g}, for "
+                "training; lower it, or raise `privacy.epsilon`"
+            )
+        return Budget.of_total(left * (1.0 - 1e-12), self.rounds)
+
+    @property
+    def opened(self) -> Ledger:
+        """A ledger before the first round."""
+        ledger = Ledger()
+        for event in self.before:
+            ledger = ledger.append(event)
+        return ledger
 
     @property
     def kept(self) -> tuple[Observer, ...]:
@@ -77,7 +119,8 @@ class Promise:
         noise_power = self.template.noise_power or 0.0
         pairs = zip(norms.tolist(), weights.tolist(), strict=True)
         return Ledger(
-            tuple(
+            self.before
+            + tuple(
                 replace(self.template, round=t, noise_var=q * q * noise_power / 2.0, gain_bound=math.sqrt(a))
                 for t, (q, a) in enumerate(pairs)
             )
@@ -104,6 +147,7 @@ def make_promise(
     noise_power: float | None,
     local_steps: Sequence[int] | None,
     scheme: Scheme,
+    before: tuple[RoundEvent, ...] = (),
 ) -> Promise:
     """Join a configuration's privacy section with what a scheme fixes itself.
 
@@ -111,8 +155,11 @@ def make_promise(
         local_steps: Q of each trial, if a domain is enforced; the largest counts.
         scheme: whom it promises to, and by whose arithmetic; where it does not say, as configured, and ``auto`` is the
             tightest that is proven for the run.
+        before: released before the first round; only the exact accountant shares its budget with that.
     """
-    learning, privacy, sampling = config.learning, config.privacy, sampling_of(config)
+    learning, privacy = config.learning, config.privacy
+    own = scheme.policy.sampling(config)
+    sampling = own or sampling_of(config)
     senders: float = sampling.num_active
     if config.system.varies:
         senders = expected_senders(config)
@@ -138,7 +185,7 @@ def make_promise(
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
-        hides_participation=can_hide_participation(config, tells=scheme.encoder.remembers),
+        hides_participation=hides_participation(config, scheme),
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
@@ -156,7 +203,10 @@ def make_promise(
         privacy.delta,
         template,
         config.system.rounds,
+        before,
     )
+    if before:
+        return promise
     if name == "auto":
         return _tightest(config, promise)
     if name == "convergent" and domain is None:
@@ -173,9 +223,21 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
     return length if math.isfinite(length) else clip_norm
 
 
+def hides_participation(config: Config, scheme: Scheme) -> bool:
+    """Whether sampling can earn credit with this encoder and decoder: neither may look at who takes part."""
+    looks = type(scheme.decoder).decode_in is not Decoder.decode_in
+    looks |= is_outside(scheme.encoder) and type(scheme.encoder).encode_in is not Encoder.encode_in
+    if scheme.policy.sampling(config) is not None:
+        own = isinstance(scheme.policy, DesigningPolicy) and scheme.policy.ignores_participation(config)
+        return own and not looks and not scheme.encoder.remembers
+    return can_hide_participation(config, tells=looks, remembers=scheme.encoder.remembers)
+
+
 def _contracts(config: Config, scheme: Scheme) -> bool:
     """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
-    plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
+    plain = type(scheme.encoder) in CLIPPING and type(scheme.decoder) is Mean
+    plain = plain and not isinstance(scheme.policy, DesigningPolicy)  # one gain for all entries of all devices
+    plain = plain and scheme.policy.sampling(config) is None
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,21 @@ class RoundRecord:
     clipped_fraction: float
     max_power_w: float
     misalignment: float
+    auc: float = math.nan
+    calibration_error: float = math.nan
+    own_accuracy: float = math.nan
+    device_accuracy_mean: float = math.nan
+    device_accuracy_p10: float = math.nan
+    personal_accuracy: float = math.nan
+    personal_accuracy_mean: float = math.nan
+    personal_accuracy_p10: float = math.nan
+
+
+#: Fields of a record that hold what ``learning.metrics`` asks for.
+MEASURED = (
+    *("auc", "calibration_error", "own_accuracy", "device_accuracy_mean", "device_accuracy_p10"),
+    *("personal_accuracy", "personal_accuracy_mean", "personal_accuracy_p10"),
+)
 
 
 class Watch:
@@ -83,12 +98,14 @@ def record_round(
     ledgers: Sequence[Ledger],
     watch: Watch,
     tested: tuple[np.ndarray, np.ndarray] | None,
+    measured: Sequence[Mapping[str, float]] | None = None,
     trained: np.ndarray | None = None,
 ) -> list[RoundRecord]:
     """The rows of round t, one per trial.
 
     Args:
         tested: accuracy and loss where the round was evaluated.
+        measured: further fields by name, one mapping per trial.
         trained: the new models' loss on all training samples; None: the mean over the local steps stands for it.
     """
     t, heard, over_air = setting.round_index, setting.heard, setting.over_air
@@ -113,6 +130,7 @@ def record_round(
                 clipped_fraction=float(over) if clips else 0.0,
                 max_power_w=float(setting.power_w[row].max()) if over_air else math.nan,
                 misalignment=_misalignment(setting, row, watch.kept[row]),
+                **({} if measured is None else measured[row]),
             )
         )
     return records

@@ -45,6 +45,8 @@ class Schedule:
         copies: how many repetitions of a trial share its channels and combiners.
         scaling: s_t, [trials, T, K], where the policy found them itself; one row per trial that copies share.
         rule: how devices keep to their power.
+        needed: v that the promise asks for, [trials, T], where devices add what the channel, and the spread of updates
+            in the round before, leave to be added; else None.
         detects: what the base station makes of its antennas.
     """
 
@@ -68,6 +70,7 @@ class Schedule:
     blocks: BlockPlan | None = None
     scaling: torch.Tensor | None = field(default=None, repr=False)
     rule: PowerRule = "peak"
+    needed: torch.Tensor | None = None
     detects: Detection = "sum"
 
     @property
@@ -84,7 +87,7 @@ class Schedule:
     def noise_var(self) -> torch.Tensor:
         """v_t = q_t² (σ² + I)/2 + K_t a² per real coordinate, without what leaks, [trials, T]."""
         if self.blocks is not None:
-            return self.blocks.noise_var().mean(dim=-1) + self.cover.own.unsqueeze(1) * self.sending
+            return self.blocks.noise_var().mean(dim=-1) + self.cover.own.unsqueeze(1) * self._adding
         return self.undisturbed_var + self.norm.square() * (self.link.interference_power / 2.0)
 
     @cached_property
@@ -93,7 +96,7 @@ class Schedule:
 
         Of several blocks that is the noise of the quietest.
         """
-        return self._noise_of(self.sending)
+        return self._noise_of(self._adding)
 
     @cached_property
     def unknown_var(self) -> torch.Tensor:
@@ -101,16 +104,24 @@ class Schedule:
 
         A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
         sender covers itself from everybody else, and has nobody to be curious about. Devices that collude hand over
-        theirs. Nobody promises that interference stays, so none of it counts.
+        theirs.
+        Where some add more than others it is the one that adds most who looks. Nobody promises that interference stays,
+        so none of it counts.
         """
-        lone = torch.where(self.sending > 1, self.sending - 1, self.sending)
-        honest = self.link.honest(self.active).sum(axis=2)
-        return self._noise_of(torch.minimum(lone, torch.from_numpy(honest)))
+        weights = self.cover.weights(self.active)
+        others = self._adding - self.cover.known_to_one(self.active)
+        honest = (weights * torch.from_numpy(self.link.honest(self.active))).sum(dim=2)
+        return self._noise_of(torch.minimum(others, honest))
 
     @cached_property
     def sending(self) -> torch.Tensor:
         """K_t, how many transmit, [trials, T]."""
         return torch.from_numpy((self.active >= 0).sum(axis=2))
+
+    @cached_property
+    def _adding(self) -> torch.Tensor:
+        """Own noise of all who transmit, in units of a², [trials, T]: K_t where all add alike."""
+        return self.cover.weights(self.active).sum(dim=2)
 
     def _noise_of(self, adding: torch.Tensor) -> torch.Tensor:
         own = self.cover.own.unsqueeze(1) * adding
@@ -147,11 +158,13 @@ class Schedule:
                 self.link.power_limit,
                 channels,
                 silent=torch.from_numpy(devices[:, 0] < 0),
-                cover_power=per_symbol * cover.power(torch.from_numpy(degrees).double()),
+                cover_power=per_symbol * cover.power(torch.from_numpy(degrees).double(), active[apart]),
             )
         else:
             scaling = self.scaling[:, round_index, : active.shape[1]]
             sent = transmitted(combiner, channels, scaling, *symbols, self.allowed_w)
+            if self.rule == "spread":
+                sent = replace(sent, power_w=sent.power_w.clamp(max=self.link.power_limit))
         once = Setting(
             round_index,
             active[apart],
@@ -183,14 +196,15 @@ class Schedule:
             sent.power_w,
             self.hides_participation[apart],
             per_symbol,
+            power_limit=self.link.power_limit if self.rule == "spread" else math.inf,
         )
         once = equipped(self.link, self._with_leak(measuring(once, self.detects, self.link.credited_power)))
         return once if self.copies == 1 else once.repeated(self.copies)
 
     @property
     def allowed_w(self) -> float:
-        """The power that no device exceeds in any round; none where a policy keeps to it on average over fading."""
-        return math.inf if self.rule == "average" else self.link.power_limit
+        """The power that no scalar may ask for at full length; none where devices keep to it otherwise."""
+        return self.link.power_limit if self.rule == "peak" else math.inf
 
     def public(self, setting: Setting) -> Public:
         """What everybody knows of a round."""
@@ -210,7 +224,9 @@ class Schedule:
         """Who shares masks in each trial; nobody where there are none."""
         planned = self.planned[:: self.copies, round_index]
         return tuple(
-            graph(self.link, index, round_index, whole[whole >= 0], row[row >= 0]) if float(masks) > 0 else NO_EDGES
+            graph(self.link, index, round_index, whole[whole >= 0], row[row >= 0], pairs=cover.circular)
+            if float(masks) > 0
+            else NO_EDGES
             for index, (whole, row, masks) in enumerate(zip(planned, active, cover.masks, strict=True))
         )
 
@@ -262,6 +278,7 @@ class Schedule:
             copies=self.copies * copies if same else 1,
             blocks=None if self.blocks is None else repeated_plan(self.blocks, copies, link),
             scaling=self.scaling if same or self.scaling is None else stretch(self.scaling),
+            needed=None if self.needed is None else stretch(self.needed),
         )
 
     def never_heard(self) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 
 from airfl.air import Setting
-from airfl.air.setting import Blocks
-from airfl.devices import UpdateBlock
+from airfl.devices import UpdateBlock, row_norms
 from airfl.errors import InputError
 from airfl.imports import calling, is_outside
 from airfl.rounds.records import Watch
@@ -16,6 +17,23 @@ from airfl.schemes import Encoded, Encoder, Public
 
 #: Updates whose energies are looked at together.
 PORTION = 256
+
+
+@dataclass(frozen=True)
+class Means:
+    """What devices may spend on a round.
+
+    Attributes:
+        energies: of updates [n, d] of these rows [n] in each block, [n, B].
+        spent: |s_ib|², [trials, K, B].
+        limit: of a symbol on average over the round, [trials, K].
+        symbols: of a round.
+    """
+
+    energies: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    spent: torch.Tensor
+    limit: torch.Tensor
+    symbols: int
 
 
 class Sending:
@@ -38,7 +56,7 @@ class Sending:
         self._offset = offset
         self._encoder, self._clip_norm, self._length = encoder, clip_norm, setting.clip_norm
         self._public = public
-        self._active, self._blocks = torch.from_numpy(setting.active), setting.blocks
+        self._active, self._means = torch.from_numpy(setting.active), _means(setting)
         self._sent = torch.zeros(setting.active.shape, dtype=torch.bool)
         self.watch = Watch(*setting.active.shape)
         self.memory = None if memory is None else memory.clone()
@@ -63,19 +81,19 @@ class Sending:
             there = device >= 0
             self.memory[where[0][there], device[there] - self._offset] = encoded.memory.to(self.memory.device)[there]
         self.watch.see(encoded.block, encoded.norms)
-        return encoded.block if self._blocks is None else self._within_power(encoded.block, self._blocks)
+        return encoded.block if self._means is None else self._within_power(encoded.block, self._means)
 
-    def _within_power(self, block: UpdateBlock, blocks: Blocks) -> UpdateBlock:
-        """Updates whose energy lies in blocks that cost them much are scaled down, so that they keep to their power.
+    def _within_power(self, block: UpdateBlock, means: Means) -> UpdateBlock:
+        """Updates whose energy lies where it costs them much are scaled down, so that they keep to their power.
 
         The noise stays what it is, and nobody's contribution gets longer.
         """
         where = block.trial.cpu(), block.slot.cpu()
         parts = zip(block.updates.split(PORTION), where[0].split(PORTION), strict=True)
-        energy = torch.cat([blocks.energies(some, rows) for some, rows in parts]).cpu()
-        power = (energy * blocks.spent[where]).sum(dim=1) / blocks.grid.symbols
+        energy = torch.cat([means.energies(some, rows) for some, rows in parts]).cpu()
+        power = (energy * means.spent[where]).sum(dim=1) / means.symbols
         # A little less, lest float32 rounds the other way.
-        room = (blocks.power_limit[where] * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
+        room = (means.limit[where] * (1.0 - 1e-6) / power.clamp(min=1e-300)).sqrt().clamp(max=1.0)
         self.watch.kept[where] = room
         factors = room.to(block.trained.device, torch.float32)
         return replace(block, factors=factors if block.factors is None else block.factors * factors)
@@ -91,3 +109,19 @@ class Sending:
                 f"encoder `{name}` sends an update of length {float(norms.max()):.9g} where its `length` says "
                 f"{self._length:.9g}: what is booked would be too small; bound it, and leave room for rounding"
             )
+
+
+def _means(setting: Setting) -> Means | None:
+    """What devices may spend, where an update of full length could cost more than there is."""
+    blocks = setting.blocks
+    if blocks is not None:
+        return Means(blocks.energies, blocks.spent, blocks.power_limit, blocks.grid.symbols)
+    if math.isinf(setting.power_limit):
+        return None
+    spent = setting.tx_scaling.abs().square().unsqueeze(-1)
+    return Means(_per_symbol, spent, torch.full(spent.shape[:2], setting.power_limit, dtype=torch.float64), 1)
+
+
+def _per_symbol(updates: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """‖x‖²/d in the one block that there is, [n, 1]; a symbol carries a coordinate."""
+    return (row_norms(updates).square() / updates.shape[1]).unsqueeze(1)

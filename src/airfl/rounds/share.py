@@ -23,6 +23,7 @@ import numpy as np
 
 from airfl.catalogue import SHARES
 from airfl.config import Config
+from airfl.privacy import RoundEvent
 from airfl.rounds.arrange import arrange_rounds
 from airfl.rounds.schedule import Schedule
 from airfl.schemes import Scheme
@@ -33,12 +34,18 @@ PATIENCE = 2
 
 
 def arrange(
-    config: Config, scheme: Scheme, radio: Radio, dim: int, local_steps: Sequence[int] | None = None
+    config: Config,
+    scheme: Scheme,
+    radio: Radio,
+    dim: int,
+    local_steps: Sequence[int] | None = None,
+    before: tuple[RoundEvent, ...] = (),
 ) -> Schedule:
     """Design all rounds of all trials, after choosing how many devices transmit where that is left open.
 
     Args:
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
+        before: what was released before the first round.
     """
     chosen = config.scheme
     if scheme.policy.over_air and chosen.selection != "all" and chosen.share == "best":
@@ -50,7 +57,7 @@ def arrange(
         ladder = {rung.num_transmitting: rung for rung in rungs}  # different shares may leave the same number
         best = _best([ladder[keep] for keep in sorted(ladder, reverse=True)], scheme, few, dim, steps)
         config = config.replace({"scheme.selection_keep": best.scheme.selection_keep})
-    return arrange_rounds(config, scheme, radio, dim, local_steps)
+    return arrange_rounds(config, scheme, radio, dim, local_steps, before)
 
 
 def _best(

@@ -29,6 +29,8 @@ from airfl.transceiver.wideband import BlockDesign
 
 #: Own noise is taken where all else takes so many times the noise.
 WORTH_OWN_NOISE = 10.0**0.1
+#: Devices that zero-sum perturbations are worked out for: every pair shares one.
+MOST_PAIRED = 300
 #: How well the level that is taken has to be known.
 WELL = 1e-7
 
@@ -51,13 +53,19 @@ def find_shields(
     """
     if promise.epsilon is None:
         raise InputError("this scheme keeps a privacy budget; give `privacy.epsilon` or `privacy.epsilon_tilde`")
+    if kind == "zero-sum" and planned.shape[2] > MOST_PAIRED:
+        raise InputError(
+            f"zero-sum perturbations take a seed for every pair of devices, and {planned.shape[2]:,} send together; at "
+            f"most {MOST_PAIRED} do here, so lower `system.participation`, or take `airfl-shielded`, whose devices "
+            "share masks with a few others"
+        )
     combiner = design.combiner / design.norm.unsqueeze(-1)
 
     def find(index: int) -> Shield:
         heard = torch.from_numpy((planned[index] >= 0).any(axis=1))
         bound = (gain_bound[index] * heard).repeat_interleave(minimum[index, 0].numel())
         rows = minimum[index].flatten(), bound, planned[index], combiner[index].flatten(0, -2)
-        problem = Problem(config, link, index, promise, *rows, dim)
+        problem = Problem(config, link, index, promise, *rows, dim, pairs=kind == "zero-sum")
         problem.follow(["none" if kind == "circular" else kind])
         shield, limit = _checked(problem, lambda p: _least(p, kind)), config.scheme.cover_price_db
         if kind == "quadrature" and config.scheme.cover == "auto" and shield.price_db > limit:
@@ -95,6 +103,8 @@ def _least(problem: Problem, kind: Kind) -> Shield:
     """The shield with the least noise; of nearly equal ones that with the least power."""
     if kind == "circular":
         return _some(problem.with_own_noise(kind, 0.0, WELL))
+    if kind == "zero-sum":
+        return _some(_zero_sum(problem))
     held = _climb(problem.held_back, kind)
     least = None if held is None else problem.held_back(kind, held, WELL)
     if least is not None and least.noise <= WORTH_OWN_NOISE * least.trusted:
@@ -105,6 +115,13 @@ def _least(problem: Problem, kind: Kind) -> Shield:
     if least is None or (other is not None and WORTH_OWN_NOISE * other.noise < least.noise):
         return _some(other)
     return other if other is not None and other.price_db <= limit < least.price_db else least
+
+
+def _zero_sum(problem: Problem) -> Shield | None:
+    """The level that is asked for, or the one with the least noise; without own noise, so power is held back."""
+    asked = problem.config.scheme.zero_sum_power
+    level = asked / problem.grid.symbols if asked is not None else _climb(problem.held_back, "zero-sum")
+    return None if level is None else problem.held_back("zero-sum", level, WELL)
 
 
 def _climb(find: Callable[[Kind, float], Shield | None], kind: Kind) -> float | None:

@@ -9,10 +9,20 @@ from dataclasses import dataclass
 import torch
 
 from airfl.air import Setting
+from airfl.config import Config
 from airfl.errors import DivergedError
+from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
 from airfl.rounds.records import Watch
 from airfl.schemes import Scheme
+
+
+def no_memory(config: Config, scheme: Scheme, trials: int, dim: int) -> torch.Tensor | None:
+    """What devices remember before the first round, [trials, n, d]; None for an encoder without memory."""
+    if not scheme.encoder.remembers:
+        return None
+    require_memory([memories_of(config, trials, dim, schemes=1)], f"scheme `{scheme.name}`")
+    return torch.zeros(trials, config.system.num_devices, dim)
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,8 @@ class State:
 
     Attributes:
         memory: what devices remember from round to round, [trials, n, d]; None for an encoder without memory.
+        spread: how far the updates of the last round spread, as a variance of their sum, [trials]; None where nobody
+            asked.
     """
 
     round: int
@@ -29,6 +41,7 @@ class State:
     velocity: torch.Tensor | None = None
     average: torch.Tensor | None = None
     memory: torch.Tensor | None = None
+    spread: torch.Tensor | None = None
 
     @property
     def released(self) -> torch.Tensor:

@@ -109,6 +109,11 @@ def require_simple(config: Config, scheme: Scheme, what: str) -> None:
         'system.sampling = "poisson"': config.system.varies,
         'scheme.combiner_columns = "all"': config.scheme.combiner_columns == "all",
     }
+    if scheme.encoder.cover == "each":
+        raise InputError(
+            f"scheme `{scheme.name}` finds the noise of every device together with combiners, which is not worked out "
+            f"with {what}; let the channel stand still for a round, and take real symbols"
+        )
     found = next((words for words, is_so in asked.items() if is_so), None)
     if scheme.encoder.cover != "nothing" and found is not None:
         raise InputError(
@@ -141,7 +146,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
     heard = torch.from_numpy(active >= 0)
     edges = schedule.edges(t, active, cover)
     spent = torch.zeros(*active.shape, plan.grid.count, dtype=torch.float64)
-    own = (cover.own * heard.sum(dim=1)).unsqueeze(1)
+    own = (cover.own * cover.weights(active).sum(dim=1)).unsqueeze(1)
     planned, ratios = plan.noise_var()[::copies, t] + own, plan.ratios[:, t]
     unknown = schedule.unknown_var[::copies, t] - schedule.norm[::copies, t].square() * (link.noise_power / 2.0)
     estimated = link.config.channel.estimation_error > 0.0
@@ -174,7 +179,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
         noise[:, number], gains[..., number] = one.noise_var, one.gains
         spent[..., number] = one.tx_scaling.abs().square()
         seen = {name: torch.maximum(worst, one.seen.get(name, worst)) for name, worst in seen.items()}
-    left, power = _power(schedule, plan, spent, edges, length)
+    left, power = _power(schedule, plan, t, spent, edges, length)
     rounded = link.config.channel.adc_bits is not None
     whole = Setting(
         t, active, first.clip_norm, heard.to(torch.complex128), schedule.gain_bound[::copies, t],
@@ -191,7 +196,7 @@ def block_setting(schedule: Schedule, plan: BlockPlan, t: int) -> Setting:
 
 
 def _power(
-    schedule: Schedule, plan: BlockPlan, spent: torch.Tensor, edges: tuple[np.ndarray, ...], length: float
+    schedule: Schedule, plan: BlockPlan, t: int, spent: torch.Tensor, edges: tuple[np.ndarray, ...], length: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What cover leaves of the power limit, and what a round takes with an update that is spread evenly, [trials, K].
 
@@ -200,13 +205,17 @@ def _power(
     """
     limit, grid = math.inf if plan.rule == "average" else schedule.link.power_limit, plan.grid
     degrees = np.stack([degrees_of(one, spent.shape[1]) for one in edges])
-    hidden = grid.per_symbol * schedule.cover[:: schedule.copies].power(torch.from_numpy(degrees).double())
+    hidden = grid.per_symbol * schedule.cover[:: schedule.copies].power(
+        torch.from_numpy(degrees).double(), schedule.active_in(t)[:: schedule.copies]
+    )
     average = spent @ torch.tensor(grid.shares, dtype=torch.float64)
     power = average * (length**2 / grid.symbols + hidden)
     if plan.scaling is None and not float(power.max()) <= limit * (1.0 + 1e-9):
         raise InputError(
             f"a device would need {float(power.max()):.3g} W on average over a round, but the limit is {limit:.3g} W"
         )
+    if plan.scaling is not None and plan.rule == "spread":
+        power = power.clamp(max=limit)
     return (limit - average * hidden).clamp(min=0.0), power
 
 

@@ -88,12 +88,13 @@ def _read(path: Path, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
 
 
 def _tensors(key: str, state: State) -> dict[str, torch.Tensor]:
-    """What a state has of models, velocity, average and memory, by name."""
+    """What a state has of models, velocity, average, memory and spread, by name."""
     named = {
         key: state.models,
         f"{key}/velocity": state.velocity,
         f"{key}/average": state.average,
         f"{key}/memory": state.memory,
+        f"{key}/spread": state.spread,
     }
     return {name: value.cpu().contiguous() for name, value in named.items() if value is not None}
 
@@ -121,6 +122,7 @@ def _log(entry: dict[str, Any], key: str, tensors: Mapping[str, torch.Tensor], s
         None if velocity is None else velocity.to(device),
         None if average is None else average.to(device),
         memory,
+        tensors.get(f"{key}/spread"),
     )
     found = Log([simulation])
     found.status, found.message, found.seconds = entry["status"], entry["message"], entry["seconds"]

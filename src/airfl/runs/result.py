@@ -18,7 +18,7 @@ from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import later, path_of
 from airfl.privacy import ACCOUNTANTS, Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of
-from airfl.rounds import CoverUsed, RoundRecord
+from airfl.rounds import MEASURED, CoverUsed, RoundRecord
 from airfl.runs.tables import frame_of, record_schema
 from airfl.transceiver import Perk
 from airfl.wording import (
@@ -258,6 +258,7 @@ class Result:
             "accuracy_std": _std([record.accuracy for record in tested]),
             "loss_mean": _mean([record.loss for record in tested]),
             "train_loss_mean": _mean([record.train_loss for record in final]),
+            "measures": _measures(tested),
             "rounds": max((record.round for record in final), default=0),
             "trials": len(final),
             "epsilon": by_observer["model"],
@@ -288,6 +289,16 @@ def keeps_budget(name: str) -> bool:
 def finite_or_none(value: float) -> float | None:
     """JSON has no infinity: null says that there is no number that holds, so an ε of null promises nothing."""
     return value if math.isfinite(value) else None
+
+
+def _measures(tested: Sequence[RoundRecord]) -> dict[str, dict[str, float | None]]:
+    """Mean and deviation over trials of what `learning.metrics` asked for; nothing where it asked for nothing."""
+    found = {}
+    for name in MEASURED:
+        values = [value for record in tested if not math.isnan(value := getattr(record, name))]
+        if values:
+            found[name] = {"mean": _mean(values), "std": _std(values)}
+    return found
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -20,7 +20,7 @@ from safetensors.torch import save as save_models
 
 from airfl.config import from_toml
 from airfl.errors import InputError, about_file
-from airfl.privacy import PrivacyError, relation_of
+from airfl.privacy import Ledger, PrivacyError, relation_of
 from airfl.rounds import CoverUsed, RoundRecord
 from airfl.runs.ledgers import LEDGER_FORMAT, contents, parse_ledgers
 from airfl.runs.lock import LOCK, locked
@@ -77,17 +77,12 @@ def write_run(result: Result, folder: Path, more: Mapping[str, bytes] | None = N
     table = pa.Table.from_pylist(result.rounds, schema=pa.schema(record_schema()))
     rounds = pa.BufferOutputStream()
     pq.write_table(table, rounds)
-    ledgers = {
-        "format": LEDGER_FORMAT,
-        "delta": result.config.privacy.delta,
-        "neighbours": result.config.neighbours,
-        "schemes": {name: [l.to_mapping() for l in s.ledgers] for name, s in result.schemes.items()},  # noqa: E741
-    }
+    books = {name: scheme.ledgers for name, scheme in result.schemes.items()}
     models = {name: s.models for name, s in result.schemes.items() if s.models is not None}
     files = {
         "config.toml": result.config.to_toml().encode(),
         "rounds.parquet": rounds.getvalue().to_pybytes(),
-        "ledger.json": json.dumps(sealed(ledgers), indent=1, allow_nan=False).encode(),
+        "ledger.json": _ledgers(result.config.privacy.delta, result.config.neighbours, books),
         "provenance.json": json.dumps(result.provenance, indent=1).encode(),
         "summary.json": json.dumps(result.summary, indent=1, allow_nan=False).encode(),
         **({"model.safetensors": save_models(models)} if models else {}),
@@ -95,6 +90,18 @@ def write_run(result: Result, folder: Path, more: Mapping[str, bytes] | None = N
     }
     put(folder, files)
     return result
+
+
+def keep_ledgers(out: str | Path, delta: float, neighbours: str, schemes: Mapping[str, Sequence[Ledger]]) -> None:
+    """Write the ledgers of a run that is under way: all that its folder holds until it is over."""
+    with locked(out):
+        put(Path(out), {"ledger.json": _ledgers(delta, neighbours, schemes)})
+
+
+def _ledgers(delta: float, neighbours: str, schemes: Mapping[str, Sequence[Ledger]]) -> bytes:
+    rows = {name: [ledger.to_mapping() for ledger in ledgers] for name, ledgers in schemes.items()}
+    content = {"format": LEDGER_FORMAT, "delta": delta, "neighbours": neighbours, "schemes": rows}
+    return json.dumps(sealed(content), indent=1, allow_nan=False).encode()
 
 
 def load(out: str | Path) -> Result:

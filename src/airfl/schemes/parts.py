@@ -12,11 +12,11 @@ import torch
 from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
-from airfl.privacy import Budget, Observer
+from airfl.privacy import Budget, Observer, Sampling
 from airfl.schemes.public import Public
 from airfl.schemes.transceivers import Scene, Transceiver
 
-CoverChoice = Literal["nothing", "circular", "chosen"]
+CoverChoice = Literal["nothing", "circular", "each", "chosen", "zero-sum"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Encoder(ABC):
     infinity included, what it sends is finite and no longer than ``length`` says.
     """
 
-    #: What devices hide in, as much as the promise takes: nothing, circular noise, or what ``scheme.cover`` says.
+    #: What devices hide in, as much as the promise takes: nothing, circular noise, the same with a
+    #: power of its own for each, what ``scheme.cover`` says, or perturbations that add up to zero.
     cover: ClassVar[CoverChoice] = "nothing"
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
@@ -85,6 +86,7 @@ class Outlook:
             and norms are levels that all blocks below are raised to. None: a round is one block.
         ratios: r_tb, the gain bounds of blocks over the round's, [trials, T, B]: noise is that of norms
             r_tb max(blocks, level).
+        noise_share: β = symbols (σ² + I)/(2C²), what q² adds to the energy of the noise in the sum, in units of C².
     """
 
     minimum: torch.Tensor
@@ -98,6 +100,7 @@ class Outlook:
     trials: tuple[int, ...]
     blocks: torch.Tensor | None = None
     ratios: torch.Tensor | None = None
+    noise_share: float = 0.0
 
     def require_budget(self) -> Budget:
         """The budget, or a clear word that there is none."""
@@ -120,6 +123,10 @@ class Policy(ABC):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """q_t ≥ π_t, [trials, T]."""
 
+    def sampling(self, config: Config) -> Sampling | None:
+        """The law by which the scheme draws its devices itself; None: as configured."""
+        return None
+
 
 class DesigningPolicy(Policy):
     """A policy that finds combiners and transmit scalars itself, and not only how large combiners are."""
@@ -127,6 +134,10 @@ class DesigningPolicy(Policy):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """Nobody asks: the norms are those of its combiners."""
         return outlook.minimum
+
+    def ignores_participation(self, config: Config) -> bool:
+        """Whether combiners would be the same whoever takes part, with gains of one at most: then sampling hides."""
+        return False
 
     @abstractmethod
     def transceiver(self, scene: Scene) -> Transceiver:
@@ -138,6 +149,10 @@ class Decoder(ABC):
 
     #: Whether that is the received sum itself.
     linear: ClassVar[bool] = False
+
+    def configured(self, config: Config) -> Decoder:
+        """The same with what a configuration says about it."""
+        return self
 
     @abstractmethod
     def decode(self, received: torch.Tensor, clip_norm: float, senders: float) -> torch.Tensor:
@@ -185,4 +200,4 @@ class Scheme:
     def observer_in(self, config: Config) -> Observer:
         """The same where a configuration has a say: schemes that choose their cover promise to whom it names."""
         asked = config.privacy.observer
-        return self.observer if asked == "auto" or self.encoder.cover != "chosen" else asked
+        return self.observer if asked == "auto" or self.encoder.cover not in ("chosen", "zero-sum") else asked

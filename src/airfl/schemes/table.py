@@ -8,10 +8,37 @@ from typing import TypeVar
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.schemes.decoders import Mean, Undithered, Vote
-from airfl.schemes.encoders import Clip, ClipWithCover, ClipWithNoise, Dithered, Plain, Sign, SignWithMemory
+from airfl.schemes.decoders import Mean, PerScheduled, PerSender, Undithered, Vote
+from airfl.schemes.encoders import (
+    Clip,
+    ClipWithCover,
+    ClipWithMemory,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
+    Dithered,
+    Plain,
+    Sign,
+    SignWithMemory,
+)
 from airfl.schemes.parts import Decoder, Encoder, Policy, Scheme
-from airfl.schemes.policies import Adaptive, Energies, EveryRoundAlone, Ideal, LeastNoise, Online, WithinBudget
+from airfl.schemes.policies import (
+    Adaptive,
+    Energies,
+    EveryRoundAlone,
+    FillUp,
+    Ideal,
+    LeastError,
+    LeastNoise,
+    LeastTold,
+    MostDevices,
+    Online,
+    OverRounds,
+    RandomOrthogonal,
+    TruncatedInversion,
+    WithinBudget,
+    WithReplacement,
+)
 
 Part = TypeVar("Part", Encoder, Policy, Decoder)
 
@@ -67,6 +94,29 @@ SCHEMES: dict[str, Scheme] = {
             accountant="gaussian",
         ),
         Scheme(
+            "liu2024",
+            "Noise of each device's own power (plain form of Liu 2024)",
+            "Devices add as much noise as each of them should, found together with the combiners.",
+            *(ClipWithOwnNoise(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "zero-sum",
+            "Zero-sum perturbations (plain form of Liao 2022)",
+            "Devices add perturbations that cancel in the sum and nowhere else: the price is power, not noise.",
+            *(ClipWithZeroSum(), LeastNoise(), Mean()),
+            promises_to="base-station",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "replacement",
+            "Sampling with replacement (plain form of Hu 2024)",
+            "Devices are drawn with replacement, and who is drawn twice counts twice: the price of room for it.",
+            *(Clip(), WithReplacement(), Mean()),
+            promises_to="model",
+        ),
+        Scheme(
             "liu2020",
             "Adaptive power (Liu 2020)",
             "Prior work: the budget of Liu & Simeone, spent late because noise of early rounds is forgotten.",
@@ -75,12 +125,34 @@ SCHEMES: dict[str, Scheme] = {
             accountant="liu2020",
         ),
         Scheme(
+            "park2023",
+            "Gradients counted as noise (plain form of Park 2023; not a proof)",
+            "Prior work: devices add the noise that an estimate of their gradients' spread leaves to be added.",
+            *(Clip(), FillUp(), Mean()),
+            promises_to="model",
+            accountant="park2023",
+        ),
+        Scheme(
             "koda2020",
             "Per-round budget (Koda 2020)",
             "Prior work: every round alone keeps the budget; all rounds together do not.",
             *(Clip(), EveryRoundAlone(), Mean()),
             promises_to="model",
             accountant="koda2020",
+        ),
+        Scheme(
+            "tci",
+            "Truncated inversion (Zhu 2018, plain form)",
+            "Prior work: who fades below a threshold is silent, and what is heard is divided by who sent it.",
+            *(Clip(), TruncatedInversion(), PerSender()),
+            promises_to="model",
+        ),
+        Scheme(
+            "tci-memory",
+            "AirFL-Mem (Wen 2023, plain form)",
+            "Prior work: the same, and devices remember what was left out and send it later.",
+            *(ClipWithMemory(), TruncatedInversion(fills=True), PerScheduled()),
+            promises_to="model",
         ),
         Scheme(
             "one-bit",
@@ -105,6 +177,44 @@ SCHEMES: dict[str, Scheme] = {
             *(Dithered(), Energies(), Undithered()),
             promises_to="model",
             accountant="gaussian",
+        ),
+        Scheme(
+            "power-mse",
+            "Power control (Cao 2020)",
+            "Prior work: who can invert the channel does, the others send at full power; least error of every sum.",
+            *(Clip(), LeastError(), Mean()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "power-gap",
+            "Power over rounds (Cao 2021), plain form",
+            "Prior work: regularised inversion with a limit on mean power, and more of it in late rounds.",
+            *(Clip(), OverRounds(), Mean()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "select-mse",
+            "Device selection (Yang 2020), plain form",
+            "Prior work: noise is fixed, and whoever the combiner then reaches takes part.",
+            *(Clip(), MostDevices(), PerSender()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "random-orth",
+            "Random orthogonalisation (Wei 2022), plain form",
+            "Prior work: devices know no channel, and many antennas make their gains nearly equal.",
+            *(Clip(), RandomOrthogonal(), Mean()),
+            promises_to="model",
+            accountant="gaussian",
+        ),
+        Scheme(
+            "adascale",
+            "In the manner of AdaScale (2025)",
+            "Prior work: a limit on noise is kept, and as little is told as that allows; no budget, an ε at the end.",
+            *(Clip(), LeastTold(), Mean()),
         ),
     )
 }
@@ -131,7 +241,7 @@ def scheme_named(name: str, config: Config | None = None) -> Scheme:
         scheme,
         encoder=_part(parts.encoder, Encoder, scheme.encoder).configured(config),  # type: ignore[type-abstract]
         policy=_part(parts.policy, Policy, scheme.policy),  # type: ignore[type-abstract]
-        decoder=_part(parts.decoder, Decoder, scheme.decoder),  # type: ignore[type-abstract]
+        decoder=_part(parts.decoder, Decoder, scheme.decoder).configured(config),  # type: ignore[type-abstract]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,6 +57,12 @@ class Scene:
         return least_gain(self.length, self.grid.symbols, self.power_w)
 
     @property
+    def noise_share(self) -> float:
+        """β = symbols (σ² + I)/(2 C²): a combiner of norm q leaves noise of energy β q² C² in the sum."""
+        link = self.radio.link
+        return self.grid.symbols * (link.noise_power + link.interference_power) / (2.0 * self.length**2)
+
+    @property
     def total(self) -> float | None:
         """A of Σ G_t²/q_t² ≤ A; None where nothing is promised."""
         if self.budget is None:
@@ -63,6 +70,10 @@ class Scene:
         if self.budget.total is None:
             raise InputError('this scheme keeps its budget by exact composition; set privacy.accountant = "gaussian"')
         return self.budget.total
+
+    def norm_at(self, noise_db: float) -> float:
+        """q whose noise in the sum has so much more energy than one device's longest update, in dB."""
+        return math.sqrt(10.0 ** (noise_db / 10.0) / self.noise_share)
 
     def active(self) -> np.ndarray:
         """Who takes part, [trials, T, K]; −1 where fewer do."""

@@ -66,6 +66,8 @@ def connect(stack: contextlib.ExitStack, address: str | None) -> Any:
 class Cluster:
     """Actors that are begun with the first round; one whose node is lost begins anew elsewhere, and so does its share.
 
+    Those of one task at a time: when another one comes, as that of the next trials or the next run, theirs go.
+
     Attributes:
         address: of a cluster that runs already; None: start one here.
     """
@@ -73,7 +75,7 @@ class Cluster:
     count: int
     address: str | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
-    _actors: dict[int, tuple[list[Any], list[Any]]] = field(default_factory=dict, repr=False, compare=False)
+    _actors: list[tuple[Task, list[Any], list[Any]]] = field(default_factory=list, repr=False, compare=False)
 
     def check(self) -> None:
         """See ``check_ray``."""
@@ -89,14 +91,14 @@ class Cluster:
         ray = connect(self._stack, self.address)
         from ray.exceptions import RayError
 
-        key = id(training.task)
-        if key not in self._actors:
-            self._actors[key] = _begin(ray, training, len(shares))
+        if not self._actors or self._actors[0][0] is not training.task:
+            self._actors.clear()  # Ray stops actors that nobody holds, and their cores are free
+            self._actors.append((training.task, *_begin(ray, training, len(shares))))
         models = ray.put(training.models.cpu().numpy())
         empty = training.models[:0]
         at_work = {
             actor.work.remote(replace(share, models=empty), models): number
-            for number, (actor, share) in enumerate(zip(self._actors[key][1], shares, strict=True))
+            for number, (actor, share) in enumerate(zip(self._actors[0][2], shares, strict=True))
         }
         found: dict[int, list[Done]] = {}
         waiting = list(at_work)
@@ -106,8 +108,12 @@ class Cluster:
                 try:
                     found[at_work[task]] = ray.get(task)
                 except RayError as error:
+                    cause = getattr(error, "cause", None)
+                    if isinstance(cause, InputError):  # what a part from outside did wrong, once and in its own words
+                        raise InputError(str(cause)) from None
+                    often = f"{TRIES} times, at last" if cause is None else "once, and would again,"
                     raise InputError(
-                        f"shard {at_work[task] + 1} of {len(shares)} failed {TRIES} times, at last because: "
+                        f"shard {at_work[task] + 1} of {len(shares)} failed {often} because: "
                         f"{(str(error) or type(error).__name__).strip().splitlines()[-1]}"
                     ) from None
             heard(len(found), len(shares))

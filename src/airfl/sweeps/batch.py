@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from airfl.devices import open_task, samples_of
 from airfl.errors import about_file, in_words
+from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
 from airfl.runs.checkpoint import restore, save_checkpoint
 from airfl.runs.execute import pick_device, provenance_of
@@ -160,7 +161,9 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
     learning = first.learning
-    task = open_task(first, batch.trials, _samples(learning.dataset, learning.data_dir, learning.features, where))
+    named = learning.dataset, learning.data_dir, learning.features
+    task = open_task(first, batch.trials, _samples(*named, where, learning.declared))
+    require_memory([memories_of(config, len(batch.trials), task.spec.dim) for config in configs.values()])
     radios: dict[str, Radio] = {}
     simulations = {}
     for point, config in configs.items():
@@ -197,7 +200,7 @@ def write_part(
             cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})
             cells[-1]["message"] = log.message
             ledgers[point, scheme, trial] = result.ledgers[row] if row < len(result.ledgers) else Ledger()
-            cells[-1]["rounds"] = len(ledgers[point, scheme, trial].events)
+            cells[-1]["rounds"] = sum(event.round >= 0 for event in ledgers[point, scheme, trial].events)
     path = folder.part(batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = pa.BufferOutputStream()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from airfl.accounting import observers_in
+from airfl.config import Config
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, epsilon_of
 from airfl.runs.lock import is_locked
@@ -123,6 +124,19 @@ def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any
         }
         for key, found in worst.items()
         if key not in unknown
+    }
+
+
+def by_observer(config: Config, ledgers: Sequence[Ledger]) -> Epsilons:
+    """ε of one configuration and scheme, the worst of some ledgers, by our own accountants; None: no finite ε."""
+    relation, delta = config.neighbours, config.privacy.delta
+    return {
+        observer: {
+            name: finite_or_none(epsilon_of(ledgers, kind, relation, observer, delta))
+            for name, kind in ACCOUNTANTS.items()
+            if observer in kind.observers
+        }
+        for observer in observers_in(config)
     }
 
 

@@ -225,7 +225,7 @@ def standing_of(out: str | Path) -> Standing:
     for batch in plan.batches:
         if batch.name in receipts:
             standing.settle(receipts[batch.name])
-        elif at_work and (progress := _read_pulse(folder, batch)) is not None:
+        elif at_work and (progress := read_pulse(folder, batch)) is not None:
             standing.running[batch.name] = progress
     return standing
 
@@ -239,7 +239,8 @@ def _pulse(folder: Folder, batch: Batch, event: Event) -> None:
         return
 
 
-def _read_pulse(folder: Folder, batch: Batch) -> Pulse | None:
+def read_pulse(folder: Folder, batch: Batch) -> Pulse | None:
+    """How far a batch at work has got; None where nobody has begun it."""
     try:
         content = json.loads(folder.pulse(batch).read_text(encoding="utf-8"))
         return Pulse(folder.pulse(batch).stat().st_mtime, content["rounds"], content["total"])

@@ -30,6 +30,7 @@ def small_config(overrides: dict[str, Any] | None = None) -> Config:
             },
             "channel": {"power_w": 1e-9},
             "privacy": {"epsilon": 5.0, "accountant": "gaussian"},
+            "scheme": {"sum_noise_db": 60.0},
             "engine": {"device": "cpu"},
         }
     )

@@ -22,35 +22,75 @@ class Cover:
         own: a² of noise in phase: the sum hears it too.
         quadrature: e² of noise in quadrature: the sum does not hear it.
         masks: b² of a mask that two devices share, once added and once taken off.
+        circular: whether every pair shares a mask, and one in each part of a symbol: zero-sum perturbations.
+        share: own noise of device i, in phase and in quadrature, is a² and e² times this, by its number, [trials, n];
+            None: all add alike.
     """
 
     own: torch.Tensor
     quadrature: torch.Tensor
     masks: torch.Tensor
+    circular: bool = False
+    share: torch.Tensor | None = None
 
     @staticmethod
-    def of(own: float = 0.0, quadrature: float = 0.0, masks: float = 0.0, trials: int = 1) -> Cover:
+    def of(
+        own: float = 0.0, quadrature: float = 0.0, masks: float = 0.0, trials: int = 1, *, circular: bool = False
+    ) -> Cover:
         """The same for all trials."""
-        return Cover(*(torch.full((trials,), value, dtype=torch.float64) for value in (own, quadrature, masks)))
+        parts = [torch.full((trials,), value, dtype=torch.float64) for value in (own, quadrature, masks)]
+        return Cover(parts[0], parts[1], parts[2], circular)
 
     @staticmethod
     def stacked(covers: list[Cover]) -> Cover:
         """Those of several trials, one after another."""
-        parts = zip(*((one.own, one.quadrature, one.masks) for one in covers), strict=True)
-        return Cover(*(torch.cat(part) for part in parts))
+        own, quadrature, masks = (
+            torch.cat([getattr(one, name) for one in covers]) for name in ("own", "quadrature", "masks")
+        )
+        shares = [one.share for one in covers if one.share is not None]
+        return Cover(own, quadrature, masks, covers[0].circular, torch.cat(shares) if shares else None)
 
     def __getitem__(self, rows: int | slice) -> Cover:
         """Those of some trials."""
         where = slice(rows, rows + 1) if isinstance(rows, int) else rows
-        return Cover(self.own[where], self.quadrature[where], self.masks[where])
+        share = None if self.share is None else self.share[where]
+        return Cover(self.own[where], self.quadrature[where], self.masks[where], self.circular, share)
 
     def repeated(self, copies: int) -> Cover:
         """Every trial ``copies`` times, one after another."""
-        return Cover(*(part.repeat_interleave(copies) for part in (self.own, self.quadrature, self.masks)))
+        parts = [part.repeat_interleave(copies) for part in (self.own, self.quadrature, self.masks)]
+        share = None if self.share is None else self.share.repeat_interleave(copies, dim=0)
+        return Cover(parts[0], parts[1], parts[2], self.circular, share)
 
-    def power(self, degrees: torch.Tensor) -> torch.Tensor:
-        """What it adds to the power of every entry that is sent, given how many masks each device has, [trials, K]."""
-        return (self.own + self.quadrature).unsqueeze(-1) + self.masks.unsqueeze(-1) * degrees
+    def power(self, degrees: torch.Tensor, active: np.ndarray | None = None) -> torch.Tensor:
+        """What it adds to the power of every entry that is sent, [trials, K].
+
+        Args:
+            degrees: how many masks each device has, [trials, K].
+            active: the devices' numbers, [trials, K], where some add more than others.
+        """
+        alike = (self.own + self.quadrature).unsqueeze(-1)
+        if self.share is not None and active is not None:
+            alike = alike * self.weights(active)
+        return alike + self.masks.unsqueeze(-1) * degrees * self.mask_parts
+
+    def weights(self, active: np.ndarray) -> torch.Tensor:
+        """Own noise of the devices numbered in active [trials, ..., K], in units of a²; 0 where nobody sends."""
+        there = torch.from_numpy(active >= 0).double()
+        if self.share is None:
+            return there
+        places = torch.from_numpy(active).clamp(min=0)
+        return self.share.gather(1, places.flatten(1)).view(places.shape) * there
+
+    def known_to_one(self, active: np.ndarray) -> torch.Tensor:
+        """What the device that adds most knows of all own noise, in units of a², [trials, ...]; 0 for a lone sender."""
+        found = self.weights(active)
+        return torch.where((found > 0).sum(dim=-1) > 1, found.amax(dim=-1), 0.0)
+
+    @property
+    def mask_parts(self) -> int:
+        """In how many parts of a symbol that carries one coordinate masks are."""
+        return 2 if self.circular else 1
 
     def is_nothing(self) -> bool:
         """Whether no trial has any."""

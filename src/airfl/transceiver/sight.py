@@ -16,6 +16,11 @@ symbol by z shows as |z|² · 2 pᴴ C⁻¹ p, whatever the phase of z. Taken ap
 
 so it is the same form with other matrices; there is no quadrature.
 
+Zero-sum perturbations are masks between all pairs, in both parts of a symbol that carries one coordinate: with
+ν = 2Kb² they have the covariance ν(I − 11ᵀ/K) over the devices, in complex numbers, and
+
+    Σ = (σ²/2) I + b² (P̃LP̃ᵀ + JP̃L(JP̃)ᵀ).
+
 Everything is kept for a combiner of norm 1. With norm q all paths are shorter by q, which is the same as q² times the
 receiver's noise: r_i² = p̃_iᵀ (q²N + a²A + e²E + b²B)⁻¹ p̃_i.
 """
@@ -118,16 +123,19 @@ class BareSight:
         weights: squared eigenvectors of L, [..., K, j]; None: masks are not taken apart, and own noise alone counts.
         spectrum: its eigenvalues, [..., j].
         there: which devices are looked at, [..., K]: honest ones that send.
+        share: their own noise in units of a², [..., K]; None: all add alike.
     """
 
     weights: torch.Tensor | None
     spectrum: torch.Tensor | None
     there: torch.Tensor
+    share: torch.Tensor | None = None
 
     def seen(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
         """r_i, [..., K]; infinite without own noise."""
         if self.weights is None or self.spectrum is None:
-            return torch.where(self.there, cover.own.rsqrt(), 0.0)
+            own = cover.own if self.share is None else cover.own * self.share
+            return torch.where(self.there, own.rsqrt(), 0.0)
         spread = cover.own + cover.masks * self.spectrum.clamp(min=0.0)
         squared = (self.weights / spread.unsqueeze(-2)).nan_to_num(posinf=torch.inf).sum(dim=-1)
         squared = squared if bool(cover.own > 0) else torch.full_like(squared, torch.inf)
@@ -161,6 +169,9 @@ def base_station_sight(
     honest: np.ndarray,
     combiner: torch.Tensor | None = None,
     per_symbol: int = 1,
+    *,
+    circular: bool = False,
+    share: torch.Tensor | None = None,
 ) -> Sight:
     """What all antennas of the base station see.
 
@@ -171,11 +182,13 @@ def base_station_sight(
         honest: who does not hand over what it knows, [K].
         combiner: w of norm 1, [m]; given where channels are not known exactly and what leaks is not credited.
         per_symbol: coordinates that a symbol carries; with two, channels are known exactly.
+        circular: whether masks are in both parts of a symbol that carries one coordinate.
+        share: own noise of the devices in units of a², [K]; None: all add alike.
     """
     signal = _stacked(paths)
     noise = torch.full((len(signal),), 0.5 * noise_power, dtype=torch.float64)
     told = None if combiner is None else torch.cat([combiner.real, combiner.imag])
-    return _sight(signal, _stacked(1j * paths), noise, edges, honest, told, per_symbol)
+    return _sight(signal, _stacked(1j * paths), noise, edges, honest, told, per_symbol, circular, share)
 
 
 def eavesdropper_sight(
@@ -189,6 +202,8 @@ def eavesdropper_sight(
     exact: bool,
     credit: bool,
     per_symbol: int = 1,
+    circular: bool = False,
+    share: torch.Tensor | None = None,
 ) -> Sight:
     """What antennas elsewhere see, and the sum, which the broadcast models tell.
 
@@ -201,12 +216,15 @@ def eavesdropper_sight(
         credit: whether what does reach the sum is credited.
         per_symbol: coordinates that a symbol carries; with two, the sum is one more antenna, and channels are known
             exactly.
+        circular, share: as for the base station.
     """
     if per_symbol > 1:
         both = torch.cat([paths, torch.ones(len(paths), 1, dtype=paths.dtype)], dim=-1)
         noise = torch.full((both.shape[1],), 0.5 * her_noise, dtype=torch.float64)
         noise[-1] = 0.5 * noise_power
-        return _sight(_stacked(both), _stacked(1j * both), noise.repeat(2), edges, honest, None, per_symbol)
+        return _sight(
+            _stacked(both), _stacked(1j * both), noise.repeat(2), edges, honest, None, per_symbol, False, share
+        )
     last = torch.ones(1, len(paths), dtype=torch.float64) if exact else gains.real.unsqueeze(0)
     turned = torch.zeros_like(last) if exact else -gains.imag.unsqueeze(0)
     signal, quadrature = torch.cat([_stacked(paths), last]), torch.cat([_stacked(1j * paths), turned])
@@ -216,14 +234,14 @@ def eavesdropper_sight(
     if not exact and not credit:
         told = torch.zeros(len(signal), dtype=torch.float64)
         told[-1] = 1.0
-    return _sight(signal, quadrature, noise, edges, honest, told)
+    return _sight(signal, quadrature, noise, edges, honest, told, 1, circular, share)
 
 
-def bare_sight(senders: int, edges: np.ndarray, honest: np.ndarray) -> BareSight:
-    """What is seen of every device by itself, without receiver noise."""
+def bare_sight(senders: int, edges: np.ndarray, honest: np.ndarray, share: torch.Tensor | None = None) -> BareSight:
+    """What is seen of every device by itself, without receiver noise; masks go with own noise that is alike."""
     there = torch.from_numpy(honest)
     if senders > TAKEN_APART or not len(edges):
-        return BareSight(None, None, there)
+        return BareSight(None, None, there, share)
     kept = edges[honest[edges].all(axis=1)]
     spectrum, vectors = torch.linalg.eigh(torch.from_numpy(laplacian_of(kept, senders)))
     return BareSight(vectors.square(), spectrum, there)
@@ -237,15 +255,21 @@ def _sight(
     honest: np.ndarray,
     told: torch.Tensor | None,
     per_symbol: int = 1,
+    circular: bool = False,
+    share: torch.Tensor | None = None,
 ) -> Sight:
     mine = torch.from_numpy(honest)
     covering, turned = signal[:, mine], quadrature[:, mine]
+    if share is not None:
+        root = share[mine].sqrt()
+        covering, turned = covering * root, turned * root
     kept = torch.from_numpy(edges[honest[edges].all(axis=1)])
     apart = signal[:, kept[:, 0]] - signal[:, kept[:, 1]]
+    spun = quadrature[:, kept[:, 0]] - quadrature[:, kept[:, 1]] if circular or per_symbol > 1 else apart[:, :0]
     if per_symbol == 1:
-        return Sight(signal * mine, noise, covering @ covering.mT, turned @ turned.mT, apart @ apart.mT, told)
+        masks = apart @ apart.mT + spun @ spun.mT if circular else apart @ apart.mT
+        return Sight(signal * mine, noise, covering @ covering.mT, turned @ turned.mT, masks, told)
     assert told is None
-    spun = quadrature[:, kept[:, 0]] - quadrature[:, kept[:, 1]]
     own = covering @ covering.mT + turned @ turned.mT
     return Sight(signal * mine, noise, own, torch.zeros_like(own), apart @ apart.mT + spun @ spun.mT)
 

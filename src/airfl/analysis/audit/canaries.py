@@ -93,11 +93,14 @@ class Planted:
         return (moves * directions).sum(dim=1, dtype=torch.float64).cpu()
 
 
-def draw_canaries(config: Config, spec: ModelSpec, quietest: np.ndarray | None, repetitions: int) -> Canaries:
+def draw_canaries(
+    config: Config, spec: ModelSpec, quietest: np.ndarray | None, repetitions: int, loudest: int | None = None
+) -> Canaries:
     """The canaries of an audit.
 
     Args:
         quietest: a direction along which little noise was seen in draws that the trainings do not use.
+        loudest: the device that sends them all; None: any device does.
     """
     kinds = _directions(config.system.seed, spec, quietest)
     names = list(kinds)[: 1 + repetitions // (2 * FEWEST)]
@@ -107,6 +110,8 @@ def draw_canaries(config: Config, spec: ModelSpec, quietest: np.ndarray | None, 
     which = np.where(turn % 2 == 0, 0, 1 + turn // 2 % max(1, len(names) - 1)) if len(names) > 1 else 0 * turn
     devices = generator.integers(config.system.num_devices, size=repetitions)
     rounds = generator.integers(config.system.rounds, size=repetitions)
+    if loudest is not None:
+        devices = np.full_like(devices, loudest)
     single = np.array([name == "one round" for name in names])
     return Canaries(
         tuple(names),

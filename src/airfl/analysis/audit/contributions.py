@@ -132,7 +132,7 @@ def _unknown(batch: Simulation, setting: Setting) -> torch.Tensor:
     would leave room for more of another.
     """
     link, planned, own = batch.schedule.link, setting.undisturbed().noise_var, setting.cover.own
-    squares = torch.where(setting.heard, setting.gains.real.square(), 0.0)
+    squares = setting.gains.real.square() * setting.cover.weights(setting.active)
     everyone, honest = squares.sum(dim=1), (squares * torch.from_numpy(link.honest(setting.active))).sum(dim=1)
     others = torch.where(setting.heard.sum(dim=1) > 1, everyone - squares.amax(dim=1), everyone)
     kept = torch.minimum(honest, others)

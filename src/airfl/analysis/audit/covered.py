@@ -95,6 +95,12 @@ def _covariance(setting: Setting, row: int) -> torch.Tensor:
     paths = setting.channels[row][here] * setting.tx_scaling[row][here].unsqueeze(-1)
     everybody = np.ones(len(paths), dtype=bool)
     sight = base_station_sight(
-        paths, _heard_power(setting), setting.edges[row], everybody, per_symbol=setting.per_symbol
+        paths,
+        _heard_power(setting),
+        setting.edges[row],
+        everybody,
+        per_symbol=setting.per_symbol,
+        circular=setting.cover.circular,
+        share=None if setting.cover.share is None else setting.cover.weights(setting.active)[row][here],
     )
     return sight.covariance(torch.tensor(1.0, dtype=torch.float64), setting.cover[row])

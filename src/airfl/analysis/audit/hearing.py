@@ -101,8 +101,9 @@ def _part(
     scaling = setting.tx_scaling[row].clone()
     scaling[torch.nonzero(here)[:, 0][torch.from_numpy(~honest)]] = 0.0
     channels, combiner, cover = setting.channels[row], setting.combiner[row], setting.cover[row]
+    share = None if cover.share is None else cover.share[0, who]
     if observer == "everything":
-        along, energy = _bare_test(honest, edges, cover, place)
+        along, energy = _bare_test(honest, edges, cover, place, share)
         # A linear test of what every device sends is an antenna of its own: device i's path to it is its weight.
         weights = torch.zeros(len(scaling), 1, dtype=torch.complex128)
         weights[here, 0] = torch.where(scaling[here] == 0, 0.0, along / scaling[here])
@@ -110,7 +111,13 @@ def _part(
     paths = setting.tx_scaling[row][here].unsqueeze(-1)
     if observer == "base-station":
         sight = base_station_sight(
-            channels[here] * paths, link.credited_power, edges, honest, per_symbol=setting.per_symbol
+            channels[here] * paths,
+            link.credited_power,
+            edges,
+            honest,
+            per_symbol=setting.per_symbol,
+            circular=cover.circular,
+            share=share,
         )
         along, energy = _test(sight, cover, place)
         return _Part(channels, scaling, torch.complex(*along.chunk(2)), edges, energy)
@@ -130,6 +137,8 @@ def _part(
         exact=exact,
         credit=True,
         per_symbol=setting.per_symbol,
+        circular=cover.circular,
+        share=share,
     )
     along, energy = _test(sight, cover, place)
     # Her antennas beside the base station's, in units in which they have the same noise; the sum is what models tell.
@@ -150,14 +159,16 @@ def _test(sight: Sight, cover: Cover, place: int | None) -> tuple[torch.Tensor, 
     return _best(covered, own, sure=bool((sight.noise > 0).all()))
 
 
-def _bare_test(honest: np.ndarray, edges: np.ndarray, cover: Cover, place: int | None) -> tuple[torch.Tensor, float]:
+def _bare_test(
+    honest: np.ndarray, edges: np.ndarray, cover: Cover, place: int | None, share: torch.Tensor | None
+) -> tuple[torch.Tensor, float]:
     """The same where every device is heard by itself and without noise: Σ = a²I + b²L."""
     size = len(honest)
     own = torch.zeros(size, dtype=torch.float64)
     if place is None or not honest[place]:
         return own, 0.0
     own[place] = 1.0
-    variance, masks = float(cover.own), float(cover.masks)
+    variance, masks = float(cover.own) * (1.0 if share is None else float(share[place])), float(cover.masks)
     if size > TAKEN_APART:
         spread = variance + masks * int(degrees_of(edges, size)[place])
         return (own / spread, 1.0 / spread) if spread > 0 else (own, np.inf)

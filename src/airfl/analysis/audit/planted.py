@@ -22,7 +22,6 @@ from airfl.randomness import Purpose
 from airfl.rounds import Schedule
 from airfl.schemes import Encoded, Encoder, Public
 from airfl.simulate import Simulation
-from airfl.transceiver import Cover
 
 #: What a defect makes of the noise, given the noise [trials, d], the setting and the number of rounds.
 NoiseDefect = Callable[[torch.Tensor, Setting, int], torch.Tensor]
@@ -269,8 +268,8 @@ def _first_round(setting: Setting) -> Setting:
 
 
 def _half_cover(setting: Setting) -> Setting:
-    own, quadrature, masks = setting.cover.own, setting.cover.quadrature, setting.cover.masks
-    return replace(setting, cover=Cover(own, 0.5 * quadrature, 0.5 * masks))
+    cover = setting.cover
+    return replace(setting, cover=replace(cover, quadrature=0.5 * cover.quadrature, masks=0.5 * cover.masks))
 
 
 def _edge_missing(setting: Setting) -> Setting:

@@ -32,6 +32,7 @@ from airfl.analysis.audit.worlds import (
     LOUD,
     Advance,
     Opener,
+    loudest,
     play,
     repeated,
     took_part,
@@ -122,7 +123,8 @@ def audit_run(
     asked = _Asked(single, samples, repetitions, delta, confidence, sure, opener, advance)
     parts = []
     if trains(observer):
-        parts.append(_models(asked, draw_canaries(config, single.task.spec, mechanism.quietest, repetitions)))
+        canaries = draw_canaries(config, single.task.spec, mechanism.quietest, repetitions, loudest(single))
+        parts.append(_models(asked, canaries))
     parts += [_signals(asked, who) for who in listening]
     views = [view for part in parts for view in part.views]
     first = parts[0]

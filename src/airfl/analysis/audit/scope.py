@@ -15,7 +15,7 @@ from airfl.errors import InputError
 from airfl.privacy import OBSERVERS, SEEING, Ledger, Observer, Sampling
 from airfl.privacy.checks import Check
 from airfl.privacy.participation_tests import participation_checks
-from airfl.schemes import SCHEMES, Scheme
+from airfl.schemes import SCHEMES, FillUp, Scheme
 from airfl.simulate import Simulation
 
 #: Entries of who took part that are looked at.
@@ -31,7 +31,12 @@ def check_scheme(scheme: str) -> None:
 
 
 def check_observer(config: Config, scheme: Scheme, observer: Observer | None) -> None:
-    """Refuse an observer who has nothing to look at in this run."""
+    """Refuse an observer who has nothing to look at in this run, and a scheme whose noise no ledger can vouch for."""
+    if isinstance(scheme.policy, FillUp):
+        raise InputError(
+            f"scheme `{scheme.name}` chooses its noise by an estimate from updates, so its epsilon is not a proof and "
+            "there is no claim to audit; audit `airfl-dp`, which keeps the same budget"
+        )
     if observer is None:
         return
     if observer not in OBSERVERS:

@@ -11,6 +11,7 @@ import torch
 from airfl.air import EquivalentUplink, Receiver, Setting, SignalUplink, Uplink
 from airfl.devices import Samples, UpdateBlock, open_task
 from airfl.rounds import Schedule, State, arrange
+from airfl.schemes import DesigningPolicy
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
 
@@ -43,7 +44,8 @@ def repeated(single: Simulation, samples: Samples, keys: Sequence[int]) -> Simul
         radio = open_radio(config, rows)
         link = replace(radio.link, participation_keys=tuple(keys))
         exact = config.channel.estimation_error == 0.0  # else gain bounds are those of who takes part
-        if config.scheme.combiner_columns == "all" and exact:  # the design does not depend on who takes part
+        own = isinstance(single.scheme.policy, DesigningPolicy)  # transmit scalars are those of who takes part
+        if config.scheme.combiner_columns == "all" and exact and not own:  # the design does not depend on who does
             schedule = schedule.repeated(len(keys), link)
         else:
             steps = single.task.max_local_steps(0)
@@ -76,12 +78,31 @@ def with_ideal_converters(opener: Opener) -> Opener:
 
 def one_draw(single: Simulation) -> bool:
     """Whether all repetitions of a trial have the same devices in every round."""
-    return single.config.system.everyone or single.scheme.encoder.cover != "nothing"
+    everyone = single.config.system.everyone and single.scheme.policy.sampling(single.config) is None
+    return everyone or single.scheme.encoder.cover != "nothing"
 
 
 def took_part(schedule: Schedule) -> np.ndarray:
-    """Who was drawn to take part, [R, T, K]: the law that a ledger states is about these. Who drops out comes later."""
-    return schedule.active if schedule.link.config.system.dropout == 0.0 else schedule.planned
+    """Who was drawn to take part, [R, T, K]: the law that a ledger states is about these.
+
+    Who drops out, or is left out by its channel, comes later.
+    """
+    own = isinstance(schedule.scheme.policy, DesigningPolicy)
+    return schedule.planned if own or schedule.link.config.system.dropout > 0.0 else schedule.active
+
+
+def loudest(single: Simulation) -> int | None:
+    """The device that is heard best over all rounds of the first trial; None where all are heard alike."""
+    schedule = single.schedule
+    if schedule.scaling is None:
+        return None
+    told = np.zeros(single.config.system.num_devices)
+    for t in range(single.config.system.rounds):
+        setting = schedule.setting(t)
+        heard = schedule.public(setting).gains[0].real.abs().amax(dim=-1).square() / setting.unknown_var[0]
+        there = setting.active[0] >= 0
+        told[setting.active[0][there]] += heard.numpy()[there]
+    return int(told.argmax())
 
 
 def play(simulation: Simulation, plant: Plant, advance: Advance | None, witness: Witness | None = None) -> State:

@@ -2,6 +2,7 @@
 
 from airfl.schemes.decoders.dither import Undithered
 from airfl.schemes.decoders.mean import Mean
+from airfl.schemes.decoders.senders import PerScheduled, PerSender
 from airfl.schemes.decoders.vote import Vote
 
-__all__ = ["Mean", "Undithered", "Vote"]
+__all__ = ["Mean", "PerScheduled", "PerSender", "Undithered", "Vote"]

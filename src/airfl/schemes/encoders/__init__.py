@@ -1,7 +1,19 @@
 """What devices send, a file per way."""
 
-from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, Plain
+from airfl.schemes.encoders.clip import Clip, ClipWithCover, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, Plain
 from airfl.schemes.encoders.dither import Dithered
+from airfl.schemes.encoders.memory import ClipWithMemory
 from airfl.schemes.encoders.sign import Sign, SignWithMemory
 
-__all__ = ["Clip", "ClipWithCover", "ClipWithNoise", "Dithered", "Plain", "Sign", "SignWithMemory"]
+__all__ = [
+    "Clip",
+    "ClipWithCover",
+    "ClipWithMemory",
+    "ClipWithNoise",
+    "ClipWithOwnNoise",
+    "ClipWithZeroSum",
+    "Dithered",
+    "Plain",
+    "Sign",
+    "SignWithMemory",
+]

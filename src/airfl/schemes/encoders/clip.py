@@ -47,6 +47,18 @@ class ClipWithNoise(Clip):
     cover: ClassVar[CoverChoice] = "circular"
 
 
+class ClipWithOwnNoise(Clip):
+    """Δ̄ + ζ_i, ζ_i circular, with a variance of its own for every device."""
+
+    cover: ClassVar[CoverChoice] = "each"
+
+
+class ClipWithZeroSum(Clip):
+    """Δ̄ + ζ, where the ζ of all who send add up to zero: the sum does not hear them, other antennas do."""
+
+    cover: ClassVar[CoverChoice] = "zero-sum"
+
+
 class ClipWithCover(Clip):
     """Δ̄ with what hides it at the antennas: noise in quadrature or masks, and own noise where it must be."""
 

@@ -74,6 +74,27 @@ def _outage_bound(scene: Scene, active: np.ndarray) -> torch.Tensor:
     return torch.full((*active.shape[:2], 1), math.sqrt(squared), dtype=torch.float64)
 
 
+def check_energies(scene: Scene, found: Transceiver) -> None:
+    """Refuse what a policy from outside says of energies where it is not simulated, or would book too little."""
+    _require_link(scene)
+    fresh, name = found.detects == "fresh energy", "a policy that measures energy"
+    if fresh != scene.config.scheme.fresh_fading:
+        raise InputError(f"{name} must detect what `scheme.fresh_fading` says; got {found.detects!r}")
+    if found.bound is None or found.bound.shape != found.combiner.shape[:-1]:
+        raise InputError(f"{name} must say how loud devices are at most, `bound` [trials, T, B]")
+    if not fresh:
+        return
+    own = np.take_along_axis(scene.radio.link.law.amplitude[:, None], np.maximum(found.active, 0), axis=2)
+    gains = (found.scaling.abs()[..., 0] * torch.from_numpy(own) * found.norm[..., :1])[
+        torch.from_numpy(found.active >= 0)
+    ]
+    if not bool((gains - 1.0).abs().le(1e-9).all() and (found.bound >= _outage_bound(scene, found.active)).all()):
+        raise InputError(
+            f"{name} under fresh fading must even out path gains, |s_i| = 1/(‖w‖ √Λ_i), and book the fading that is "
+            "exceeded with a chance of `channel.csi_outage` at most"
+        )
+
+
 def _require_link(scene: Scene) -> None:
     """Refuse in one sentence what energies are not worked out for."""
     config, link = scene.config, scene.radio.link

@@ -19,6 +19,7 @@ from airfl.transceiver import (
     noisy_predictions,
 )
 from airfl.transceiver.levels import allocate_levels
+from airfl.transceiver.online import Knowledge
 
 #: Draws of the fading law that the online policy plans with.
 LAW_DRAWS = 64
@@ -40,6 +41,10 @@ class LeastNoise(Policy):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """See ``Policy.norms``."""
         return outlook.minimum
+
+
+class FillUp(LeastNoise):
+    """q_t = π_t, and devices add what noise is missing, by an estimate of what updates add themselves: not a proof."""
 
 
 class WithinBudget(Policy):
@@ -104,23 +109,25 @@ class Online(Policy):
 
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """See ``Policy.norms``."""
-        scheme, budget = outlook.config.scheme, outlook.require_budget().total
+        budget = outlook.require_budget().total
         if budget is None:  # the common floor needs no look ahead
             return outlook.at_floor(outlook.require_budget().floor)
         # With p = π/√a the weighted budget is the plain one.
         root = outlook.weights.sqrt()
         minimum = outlook.minimum / root
-        if scheme.online == "law":
-            knowledge: KnownLaw | MovingEstimate | Predictions = KnownLaw(outlook.law(LAW_DRAWS))
-        elif scheme.online == "estimate":
-            knowledge = MovingEstimate()
-        else:
-            rows = [
-                noisy_predictions(
-                    row, scheme.prediction_correlation, stream(outlook.config.system.seed, "predictions", trial)
-                )
-                for row, trial in zip(minimum, outlook.trials, strict=True)
-            ]
-            knowledge = Predictions.made_at_start(torch.stack(rows), scheme.prediction_correlation)
         # Rounding may leave √a·(π/√a) an ulp below π.
-        return torch.maximum(allocate_online(minimum, budget, knowledge) * root, outlook.minimum)
+        return torch.maximum(allocate_online(minimum, budget, foreseen(outlook, minimum)) * root, outlook.minimum)
+
+
+def foreseen(outlook: Outlook, minimum: torch.Tensor) -> Knowledge:
+    """What ``scheme.online`` says is known of the channels to come, for π/√a [trials, T]."""
+    scheme = outlook.config.scheme
+    if scheme.online == "law":
+        return KnownLaw(outlook.law(LAW_DRAWS))
+    if scheme.online == "estimate":
+        return MovingEstimate()
+    rows = [
+        noisy_predictions(row, scheme.prediction_correlation, stream(outlook.config.system.seed, "predictions", trial))
+        for row, trial in zip(minimum, outlook.trials, strict=True)
+    ]
+    return Predictions.made_at_start(torch.stack(rows), scheme.prediction_correlation)

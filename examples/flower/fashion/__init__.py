@@ -1,0 +1,1 @@
+"""Fashion-MNIST on Flower's nodes: plain, and over the air."""
