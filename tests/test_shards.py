@@ -244,3 +244,19 @@ def test_what_a_part_does_wrong_in_a_shard_is_its_own_sentence(tiny, monkeypatch
     crew, _ = fake_cluster(monkeypatch, Fails)
     with pytest.raises(InputError, match=r"^encoder `X` sends too much$"):
         airfl.run(config_of(tiny, "all"), shards=crew)
+
+
+class Shares(airfl.schemes.Clip):
+    """Sends the less, the more devices do: everybody knows how many that are."""
+
+    def encode_in(self, block, clip_norm, memory, public):
+        encoded = self.encode(block, clip_norm, memory)
+        parts = 1.0 / public.senders(block.trained.shape[1])[block.trial.cpu()]
+        return replace(encoded, block=encoded.block.with_updates(encoded.block.updates * parts.float()))
+
+
+def test_everybody_knows_as_much_in_shards(tiny):
+    config = config_of(tiny, "poisson").replace({"scheme.names": ["airfl-mimo"], "scheme.encoder": Shares})
+    plain, cut_up = airfl.run(config), airfl.run(config, shards=make_shards("local", 3))
+    models = [found.schemes["airfl-mimo"].models for found in (plain, cut_up)]
+    assert torch.allclose(*models, rtol=1e-3, atol=1e-5)

@@ -91,7 +91,8 @@ def part_of(member: Member, slots: np.ndarray, first: int, beyond: int) -> Membe
     """What some devices are given of a round: nothing that is about others, and no channels."""
     places = torch.from_numpy(slots)
     setting = _setting_of(member.setting, slots, places)
-    public = replace(member.public, active=setting.active, gains=_rows(member.public.gains, places))
+    known = member.public
+    public = replace(known, active=setting.active, gains=_rows(known.gains, places), counts=known.sending)
     memory = None if member.memory is None else member.memory[:, first:beyond]
     return replace(member, setting=setting, public=public, memory=memory, offset=first)
 
