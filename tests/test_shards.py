@@ -260,3 +260,25 @@ def test_everybody_knows_as_much_in_shards(tiny):
     plain, cut_up = airfl.run(config), airfl.run(config, shards=make_shards("local", 3))
     models = [found.schemes["airfl-mimo"].models for found in (plain, cut_up)]
     assert torch.allclose(*models, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "gain"), [("airfl-mimo", 1.0), ("airfl-mimo", 1e-3), ("one-bit", 1.0), ("nc-airfl", 9.0)]
+)
+def test_sums_are_rounded_to_no_more_than_is_said(tiny, scheme, gain):
+    """u ≤ 2 K C 2⁻⁵⁰, C the longest contribution to the sum: long signs and small gains are no reason for more."""
+    from airfl.runs.execute import _open
+    from airfl.shards.share import quantum
+
+    (simulation,) = _open(config_of(tiny, "all").replace({"scheme.names": [scheme]}), torch.device("cpu"), None, None)[
+        scheme
+    ]
+    setting = simulation.schedule.setting(0)
+    setting = replace(setting, gain_bound=0.0 * setting.gain_bound + gain, gains=gain * setting.gains)
+    length = setting.clip_norm
+    most = 12 * (length**2 if scheme == "nc-airfl" else length * gain)
+    member = simulation.member(setting, simulation.init().memory)
+    assert most * 2.0**-50 <= quantum(member) * (1.0 + 1e-9)
+    assert quantum(member) <= 2.0 * most * 2.0**-50 * (1.0 + 1e-9)
+    silent = replace(setting, gain_bound=0.0 * setting.gain_bound, gains=0.0 * setting.gains)
+    assert quantum(replace(member, setting=silent)) > 0.0
