@@ -254,3 +254,38 @@ def test_an_eavesdropper_hears_gains_as_they_are():
         simulation = opened(Inverts(share=share, scale=4.0), far)
         event = simulation.advance(simulation.init()).after.ledgers[0].events[0]
         assert event.eavesdropper >= event.gain_bound / event.noise_var**0.5 * (1.0 - 1e-9)
+
+
+@dataclass(frozen=True)
+class Odd(Clip):
+    what: str = ""
+    remembers = True
+
+    def configured(self, config):
+        return None if self.what == "configured" else self
+
+    def unit(self, clip_norm, dim):
+        return {"unit": float("nan"), "name": "a"}.get(self.what, clip_norm)
+
+    def length(self, clip_norm):
+        return -1.0 if self.what == "length" else clip_norm
+
+    def encode(self, block, clip_norm, memory):
+        memory = memory[:1] if self.what == "memory" else memory
+        return replace(super().encode(block, clip_norm, memory), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("configured", "once configured; got NoneType"),
+        ("unit", "finite `unit`"),
+        ("name", "failed: .*could not convert"),
+        ("length", "`length` above 0"),
+        ("memory", "memories of shape"),
+    ],
+)
+def test_encoders_that_answer_nonsense_are_one_sentence(what, words):
+    config = small_config({"scheme.encoder": Odd(what=what)})
+    with pytest.raises(InputError, match=words):
+        finished(open_simulation(config, "airfl-dp", small_task(config)))

@@ -18,7 +18,7 @@ from airfl.participation import can_hide_participation, expected_senders, sampli
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
-from airfl.rounds.promise import Promise, longest, make_promise
+from airfl.rounds.promise import Promise, longest, make_promise, unit_of
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
@@ -39,7 +39,7 @@ def arrange_rounds(
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
     """
     link = radio.link
-    clip_norm = scheme.encoder.unit(config.learning.clip_norm_for(dim), dim)
+    clip_norm = unit_of(scheme, config, dim)
     rounds = range(config.system.rounds)
     promise = make_promise(
         config,

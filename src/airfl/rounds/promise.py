@@ -13,6 +13,7 @@ from airfl.accounting import accountant_named
 from airfl.catalogue import is_import_path
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.imports import calling
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
     SEEING,
@@ -130,7 +131,7 @@ def make_promise(
         )
     template = RoundEvent(
         round=0,
-        clip_norm=longest(scheme, scheme.encoder.unit(learning.clip_norm_for(dim), dim)),
+        clip_norm=longest(scheme, unit_of(scheme, config, dim)),
         gain_bound=1.0,
         noise_var=0.0,
         noise_source="channel",
@@ -165,6 +166,20 @@ def make_promise(
             "accountant"
         )
     return replace(promise, accountant=name)
+
+
+def unit_of(scheme: Scheme, config: Config, dim: int) -> float:
+    """c, or what the scheme's encoder has in its place."""
+    encoder = scheme.encoder
+    with calling(encoder, "encoder"):
+        unit = float(encoder.unit(config.learning.clip_norm_for(dim), dim))
+        length = float(encoder.length(unit))
+    if not (0.0 < unit < math.inf and length > 0.0):
+        raise InputError(
+            f"encoder `{type(encoder).__name__}` must have a finite `unit` and a `length` above 0; got {unit:g} and "
+            f"{length:g}"
+        )
+    return unit
 
 
 def longest(scheme: Scheme, clip_norm: float) -> float:
