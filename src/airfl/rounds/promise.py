@@ -11,6 +11,7 @@ import torch
 
 from airfl.accounting import accountant_named
 from airfl.catalogue import is_import_path
+from airfl.channel.blocks import grid_of
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling
@@ -120,7 +121,12 @@ def make_promise(
     elif scheme.policy.over_air:
         senders = config.num_transmitting
     domain = None
-    if learning.domain_diameter is not None and local_steps and learning.plain_server and _contracts(config, scheme):
+    if (
+        learning.domain_diameter is not None
+        and local_steps
+        and learning.plain_server
+        and _contracts(config, scheme, dim)
+    ):
         domain = Domain(
             learning.domain_diameter,
             privacy.smoothness,
@@ -143,11 +149,11 @@ def make_promise(
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
-    if privacy.accountant == "convergent" and not _contracts(config, scheme):
+    if privacy.accountant == "convergent" and not _contracts(config, scheme, dim):
         raise InputError(
             f"accountant `convergent` does not hold for scheme `{scheme.name}`: it counts on clipped updates of plain "
-            "local training, without memory, and on the received sum itself; leave out parts from outside, or book by "
-            "another accountant"
+            "local training, without memory, in one block of time and frequency, and on the received sum itself; leave "
+            "out what is not, or book by another accountant"
         )
     promise = Promise(
         "gaussian",
@@ -188,8 +194,14 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
     return length if math.isfinite(length) else clip_norm
 
 
-def _contracts(config: Config, scheme: Scheme) -> bool:
-    """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
+def _contracts(config: Config, scheme: Scheme, dim: int) -> bool:
+    """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it.
+
+    In several blocks it is not: an update that lies where it is dear is scaled down by a norm that weighs blocks, and
+    two of these may come to lie further apart than they were.
+    """
+    if scheme.policy.over_air and grid_of(config, dim).count > 1:
+        return False
     plain = type(scheme.encoder) in (Plain, Clip, ClipWithNoise, ClipWithCover) and type(scheme.decoder) is Mean
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
