@@ -307,6 +307,6 @@ def test_scaling_by_blocks_may_move_updates_apart_and_earns_no_credit_for_a_hidd
         config = small_config({**hidden, **more, "privacy.accountant": "auto"})
         simulation = open_simulation(config, "airfl-mimo", small_task(config))
         assert simulation.schedule.promise.accountant == credited
+    config = small_config({**hidden, **WIDE, "privacy.accountant": "convergent"})
     with pytest.raises(InputError, match="in one block of time and frequency"):
-        config = small_config({**hidden, **WIDE, "privacy.accountant": "convergent"})
         open_simulation(config, "airfl-mimo", small_task(config))
