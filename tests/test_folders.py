@@ -531,6 +531,20 @@ def test_other_code_is_refused_unless_told(call, tmp_path, monkeypatch, drawn):
     assert airfl.load(tmp_path / "o").provenance["begun_with"]["torch"] == "1.0"
 
 
+@pytest.mark.parametrize(
+    ("begun", "other", "words"), [(["--shards", "2"], [], "give --shards"), ([], ["--shards", "2"], "leave")]
+)
+def test_sums_are_rounded_as_they_were_unless_told(call, tmp_path, monkeypatch, drawn, begun, other, words):
+    """In shards or without; how many there are changes nothing."""
+    interrupted(call, monkeypatch, *begun)
+    before = files_in(tmp_path / "o")
+    code, _, error = call("run", "--resume", "o", *other)
+    assert (code, words in error, len(error.strip().splitlines())) == (2, True, 1)
+    assert files_in(tmp_path / "o") == before
+    mixed = ["--resume", "o", "--shards", "5"] if begun else ["--resume", "o", *other, "--anyway"]
+    assert call("run", *mixed)[0] == 0
+
+
 def test_what_cannot_be_resumed(call, tmp_path, monkeypatch, drawn):
     for arguments, words in (
         (["run"], "one of the two"),

@@ -245,3 +245,41 @@ def test_what_a_part_does_wrong_in_a_shard_is_its_own_sentence(tiny, monkeypatch
     crew, _ = fake_cluster(monkeypatch, Fails)
     with pytest.raises(InputError, match=r"^encoder `X` sends too much$"):
         airfl.run(config_of(tiny, "all"), shards=crew)
+
+
+class Shares(airfl.schemes.Clip):
+    """Sends the less, the more devices do: everybody knows how many that are."""
+
+    def encode_in(self, block, clip_norm, memory, public):
+        encoded = self.encode(block, clip_norm, memory)
+        parts = 1.0 / public.senders(block.trained.shape[1])[block.trial.cpu()]
+        return replace(encoded, block=encoded.block.with_updates(encoded.block.updates * parts.float()))
+
+
+def test_everybody_knows_as_much_in_shards(tiny):
+    config = config_of(tiny, "poisson").replace({"scheme.names": ["airfl-mimo"], "scheme.encoder": Shares})
+    plain, cut_up = airfl.run(config), airfl.run(config, shards=make_shards("local", 3))
+    models = [found.schemes["airfl-mimo"].models for found in (plain, cut_up)]
+    assert torch.allclose(*models, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "gain"), [("airfl-mimo", 1.0), ("airfl-mimo", 1e-3), ("one-bit", 1.0), ("nc-airfl", 9.0)]
+)
+def test_sums_are_rounded_to_no_more_than_is_said(tiny, scheme, gain):
+    """u ≤ 2 K C 2⁻⁵⁰, C the longest contribution to the sum: long signs and small gains are no reason for more."""
+    from airfl.runs.execute import _open
+    from airfl.shards.share import quantum
+
+    (simulation,) = _open(config_of(tiny, "all").replace({"scheme.names": [scheme]}), torch.device("cpu"), None, None)[
+        scheme
+    ]
+    setting = simulation.schedule.setting(0)
+    setting = replace(setting, gain_bound=0.0 * setting.gain_bound + gain, gains=gain * setting.gains)
+    length = setting.clip_norm
+    most = 12 * (length**2 if scheme == "nc-airfl" else length * gain)
+    member = simulation.member(setting, simulation.init().memory)
+    assert most * 2.0**-50 <= quantum(member) * (1.0 + 1e-9)
+    assert quantum(member) <= 2.0 * most * 2.0**-50 * (1.0 + 1e-9)
+    silent = replace(setting, gain_bound=0.0 * setting.gain_bound, gains=0.0 * setting.gains)
+    assert quantum(replace(member, setting=silent)) > 0.0

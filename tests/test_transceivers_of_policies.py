@@ -254,3 +254,59 @@ def test_an_eavesdropper_hears_gains_as_they_are():
         simulation = opened(Inverts(share=share, scale=4.0), far)
         event = simulation.advance(simulation.init()).after.ledgers[0].events[0]
         assert event.eavesdropper >= event.gain_bound / event.noise_var**0.5 * (1.0 - 1e-9)
+
+
+@dataclass(frozen=True)
+class Odd(Clip):
+    what: str = ""
+    remembers = True
+
+    def configured(self, config):
+        return None if self.what == "configured" else self
+
+    def unit(self, clip_norm, dim):
+        return {"unit": float("nan"), "name": "a"}.get(self.what, clip_norm)
+
+    def length(self, clip_norm):
+        return -1.0 if self.what == "length" else clip_norm
+
+    def encode(self, block, clip_norm, memory):
+        memory = memory[:1] if self.what == "memory" else memory
+        return replace(super().encode(block, clip_norm, memory), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("configured", "once configured; got NoneType"),
+        ("unit", "finite `unit`"),
+        ("name", "failed: .*could not convert"),
+        ("length", "`length` above 0"),
+        ("memory", "memories of shape"),
+    ],
+)
+def test_encoders_that_answer_nonsense_are_one_sentence(what, words):
+    config = small_config({"scheme.encoder": Odd(what=what)})
+    with pytest.raises(InputError, match=words):
+        finished(open_simulation(config, "airfl-dp", small_task(config)))
+
+
+def test_scaling_by_blocks_may_move_updates_apart_and_earns_no_credit_for_a_hidden_state():
+    """x min(1, r/‖Ax‖) is no projection: with blocks that cost 1 and 100 it stretches some differences five times."""
+    weights = torch.tensor([10.0, 1.0], dtype=torch.float64)
+
+    def kept(x):
+        return x * min(1.0, 1.0 / float((weights * x).norm()))
+
+    angles = torch.linspace(0.0, torch.pi / 2, 500, dtype=torch.float64)
+    edge = 1.0001 * torch.stack([angles.sin() / 10.0, angles.cos()], dim=1)
+    step = torch.tensor([1e-6, 0.0], dtype=torch.float64)
+    assert max(float((kept(x + step) - kept(x)).norm() / 1e-6) for x in edge) > 4.0
+    hidden = {"learning.domain_diameter": 5.0, "privacy.smoothness": 1.0}
+    for more, credited in (({}, "convergent"), (WIDE, "gaussian")):
+        config = small_config({**hidden, **more, "privacy.accountant": "auto"})
+        simulation = open_simulation(config, "airfl-mimo", small_task(config))
+        assert simulation.schedule.promise.accountant == credited
+    config = small_config({**hidden, **WIDE, "privacy.accountant": "convergent"})
+    with pytest.raises(InputError, match="in one block of time and frequency"):
+        open_simulation(config, "airfl-mimo", small_task(config))

@@ -21,7 +21,7 @@ from airfl.rounds.estimated import require_estimable, with_room
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
-from airfl.rounds.promise import Promise, hides_participation, longest, make_promise
+from airfl.rounds.promise import Promise, hides_participation, longest, make_promise, unit_of
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
@@ -48,7 +48,7 @@ def arrange_rounds(
         before: what was released before the first round.
     """
     link = radio.link
-    clip_norm = scheme.encoder.unit(config.learning.clip_norm_for(dim), dim)
+    clip_norm = unit_of(scheme, config, dim)
     rounds = range(config.system.rounds)
     promise = make_promise(
         config,

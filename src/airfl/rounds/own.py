@@ -42,8 +42,6 @@ def arrange_own(
     hides = not is_outside(policy) and policy.ignores_participation(config) and promise.template.hides_participation
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
-    if grid.count > 1:
-        promise = _without_hidden_state(config, scheme, promise)
     link = radio.link
     scene = Scene(config, radio, grid, longest(scheme, clip_norm), promise.budget)
     with calling(policy, "policy"):
@@ -92,8 +90,7 @@ def arrange_own(
 def _without_hidden_state(config: Config, scheme: Scheme, promise: Promise) -> Promise:
     """The same promise kept without credit for a model that nobody sees until the end.
 
-    That counts on noise which hides whatever the model differs by, in any direction. Energies are not linear in
-    updates, and a block where gains are small may have less noise than is booked: enough for what is sent in it.
+    That counts on sums, and energies are not linear in updates.
     """
     if promise.accountant == "convergent":
         if (scheme.accountant or config.privacy.accountant) == "convergent":

@@ -11,9 +11,10 @@ import torch
 
 from airfl.accounting import accountant_named
 from airfl.catalogue import is_import_path
+from airfl.channel.blocks import grid_of
 from airfl.config import Config
 from airfl.errors import InputError
-from airfl.imports import is_outside
+from airfl.imports import calling, is_outside
 from airfl.participation import can_hide_participation, expected_senders, sampling_of
 from airfl.privacy import (
     SEEING,
@@ -166,7 +167,12 @@ def make_promise(
     elif scheme.policy.over_air:
         senders = config.num_transmitting
     domain = None
-    if learning.domain_diameter is not None and local_steps and learning.plain_server and _contracts(config, scheme):
+    if (
+        learning.domain_diameter is not None
+        and local_steps
+        and learning.plain_server
+        and _contracts(config, scheme, dim)
+    ):
         domain = Domain(
             learning.domain_diameter,
             privacy.smoothness,
@@ -177,7 +183,7 @@ def make_promise(
         )
     template = RoundEvent(
         round=0,
-        clip_norm=longest(scheme, scheme.encoder.unit(learning.clip_norm_for(dim), dim)),
+        clip_norm=longest(scheme, unit_of(scheme, config, dim)),
         gain_bound=1.0,
         noise_var=0.0,
         noise_source="channel",
@@ -189,11 +195,11 @@ def make_promise(
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
-    if privacy.accountant == "convergent" and not _contracts(config, scheme):
+    if privacy.accountant == "convergent" and not _contracts(config, scheme, dim):
         raise InputError(
             f"accountant `convergent` does not hold for scheme `{scheme.name}`: it counts on clipped updates of plain "
-            "local training, without memory, and on the received sum itself; leave out parts from outside, or book by "
-            "another accountant"
+            "local training, without memory, in one block of time and frequency, and on the received sum itself; leave "
+            "out what is not, or book by another accountant"
         )
     promise = Promise(
         "gaussian",
@@ -217,6 +223,20 @@ def make_promise(
     return replace(promise, accountant=name)
 
 
+def unit_of(scheme: Scheme, config: Config, dim: int) -> float:
+    """c, or what the scheme's encoder has in its place."""
+    encoder = scheme.encoder
+    with calling(encoder, "encoder"):
+        unit = float(encoder.unit(config.learning.clip_norm_for(dim), dim))
+        length = float(encoder.length(unit))
+    if not (0.0 < unit < math.inf and length > 0.0):
+        raise InputError(
+            f"encoder `{type(encoder).__name__}` must have a finite `unit` and a `length` above 0; got {unit:g} and "
+            f"{length:g}"
+        )
+    return unit
+
+
 def longest(scheme: Scheme, clip_norm: float) -> float:
     """How long what a device sends can be, for power and noise; c where nothing bounds it."""
     length = scheme.encoder.length(clip_norm)
@@ -233,8 +253,14 @@ def hides_participation(config: Config, scheme: Scheme) -> bool:
     return can_hide_participation(config, tells=looks, remembers=scheme.encoder.remembers)
 
 
-def _contracts(config: Config, scheme: Scheme) -> bool:
-    """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it."""
+def _contracts(config: Config, scheme: Scheme, dim: int) -> bool:
+    """Whether a round is what bounds with a hidden state count on: plain SGD, clipped, and the mean of it.
+
+    In several blocks it is not: an update that lies where it is dear is scaled down by a norm that weighs blocks, and
+    two of these may come to lie further apart than they were.
+    """
+    if scheme.policy.over_air and grid_of(config, dim).count > 1:
+        return False
     plain = type(scheme.encoder) in CLIPPING and type(scheme.decoder) is Mean
     plain = plain and not isinstance(scheme.policy, DesigningPolicy)  # one gain for all entries of all devices
     plain = plain and scheme.policy.sampling(config) is None

@@ -103,6 +103,11 @@ class Sending:
         name, made = type(self._encoder).__name__, encoded.block
         if not (torch.equal(made.trial, block.trial) and torch.equal(made.slot, block.slot)):
             raise InputError(f"encoder `{name}` must return the same devices as it was given, each once")
+        memory = encoded.memory
+        if self.memory is not None and memory is not None:
+            shape = len(block.trial), self.memory.shape[2]
+            if not isinstance(memory, torch.Tensor) or memory.shape != shape:
+                raise InputError(f"encoder `{name}` must return memories of shape {shape}")
         norms = torch.linalg.vector_norm(made.updates.double(), dim=1)
         if len(norms) != len(block.trial) or not bool((norms <= self._length * (1.0 - 1e-9)).all()):  # NaN is not
             raise InputError(

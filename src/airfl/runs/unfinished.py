@@ -25,11 +25,14 @@ from airfl.runs.result import Status
 from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import prepare_folder, write_text
 from airfl.runs.together import Log
+from airfl.shards import Shards
 from airfl.simulate import Simulation
 
 FORMAT = "airfl-unfinished/1"
 FILE = "resume.json"
 CHECKPOINTS = "checkpoints"
+#: How a run with shards adds up what devices send.
+IN_SHARDS = "in shards"
 #: Writing a checkpoint may take one part in so many of the time: records of many rounds are long.
 SHARE = 20
 
@@ -44,8 +47,20 @@ class Begun:
 
 
 def identity(simulation: Simulation) -> dict[str, str]:
-    """What the bits of a run follow from, beside its configuration."""
-    return {**code_of(simulation.config.imports), "device": simulation.start.device.type}
+    """What the bits of a run follow from, beside its configuration; how many shards there are changes none."""
+    sums = {"sums": IN_SHARDS} if isinstance(simulation.crew, Shards) else {}
+    return {**code_of(simulation.config.imports), "device": simulation.start.device.type, **sums}
+
+
+def require_same_sums(begun: Begun, folder: Path, now: Mapping[str, str], *, anyway: bool) -> None:
+    """Refuse to go on with sums that are rounded otherwise: groups of devices in shards, or all of them at once."""
+    if begun.code.get("sums") == now.get("sums"):
+        return
+    then, mend = ("with", "give") if begun.code.get("sums") == IN_SHARDS else ("without", "leave out")
+    words = f"`{folder}` was begun {then} --shards, and sums are rounded otherwise now"
+    if not anyway:
+        raise InputError(f"{words}; {mend} --shards, or add --anyway to mix the two")
+    logging.getLogger("airfl").warning("%s; going on anyway", words)
 
 
 def read_begun(folder: Path) -> Begun:
@@ -131,7 +146,9 @@ class Keeper:
         logs = {name: Log([simulation]) for name, simulation in simulations.items()}
         if self._resumed is not None:
             now = identity(next(iter(simulations.values())))
-            require_same_code(self._resumed.code, self._folder, anyway=self._anyway, now=now)
+            require_same_sums(self._resumed, self._folder, now, anyway=self._anyway)
+            code = {**self._resumed.code, "sums": now.get("sums")}
+            require_same_code(code, self._folder, anyway=self._anyway, now=now)
             logs = restore(self.path, simulations)
         for log in logs.values():
             if log.current is not None and log.current.round == 0:

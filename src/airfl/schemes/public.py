@@ -20,6 +20,8 @@ class Public:
         gains: wᴴ h_i s_i, [trials, K, B], complex128; 0 where a device sends nothing.
         grid: which coordinate is sent in which block; None: there is one block.
         noise_var: v, the variance of all noise in the sum per real coordinate, [trials].
+        counts: how many devices send in each block, [trials, B]; None: all of them are among ``gains``. Where devices
+            are trained in shards ``active`` and ``gains`` are those of a group.
     """
 
     seed: int
@@ -29,6 +31,12 @@ class Public:
     gains: torch.Tensor
     grid: Grid | None
     noise_var: torch.Tensor
+    counts: torch.Tensor | None = None
+
+    @property
+    def sending(self) -> torch.Tensor:
+        """How many devices send in each block, [trials, B]."""
+        return (self.gains != 0).sum(dim=1) if self.counts is None else self.counts
 
     def block_of(self, dim: int) -> torch.Tensor:
         """The block of every coordinate, [d]."""
@@ -41,4 +49,4 @@ class Public:
 
     def senders(self, dim: int) -> torch.Tensor:
         """N_j, how many devices send each coordinate, [trials, d], float64."""
-        return (self.gains != 0).sum(dim=1).double()[:, self.block_of(dim)]
+        return self.sending.double()[:, self.block_of(dim)]

@@ -237,9 +237,16 @@ def scheme_named(name: str, config: Config | None = None) -> Scheme:
     if config is None:
         return scheme
     parts = config.scheme
+    encoder = _part(parts.encoder, Encoder, scheme.encoder)  # type: ignore[type-abstract]
+    with calling(encoder, "encoder"):
+        configured = encoder.configured(config)
+    if not isinstance(configured, Encoder):
+        raise InputError(
+            f"encoder `{type(encoder).__name__}` must be an Encoder once configured; got {type(configured).__name__}"
+        )
     return replace(
         scheme,
-        encoder=_part(parts.encoder, Encoder, scheme.encoder).configured(config),  # type: ignore[type-abstract]
+        encoder=configured,
         policy=_part(parts.policy, Policy, scheme.policy),  # type: ignore[type-abstract]
         decoder=_part(parts.decoder, Decoder, scheme.decoder).configured(config),  # type: ignore[type-abstract]
     )

@@ -91,7 +91,8 @@ def part_of(member: Member, slots: np.ndarray, first: int, beyond: int) -> Membe
     """What some devices are given of a round: nothing that is about others, and no channels."""
     places = torch.from_numpy(slots)
     setting = _setting_of(member.setting, slots, places)
-    public = replace(member.public, active=setting.active, gains=_rows(member.public.gains, places))
+    known = member.public
+    public = replace(known, active=setting.active, gains=_rows(known.gains, places), counts=known.sending)
     memory = None if member.memory is None else member.memory[:, first:beyond]
     return replace(member, setting=setting, public=public, memory=memory, offset=first)
 
@@ -128,10 +129,14 @@ def _rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 def quantum(member: Member) -> float | None:
     """u of a scheme: a power of two that follows from public numbers; None where nothing bounds what devices send."""
-    length, gain = member.setting.clip_norm, float(member.setting.gain_bound.max())
+    setting = member.setting
+    length, gain = setting.clip_norm, float(torch.maximum(setting.gain_bound, setting.loudest).max())
     if not math.isfinite(length):
         return None
-    most = member.setting.active.shape[1] * max(length * max(gain, 1.0), length**2)
+    longest = (
+        length * (gain or 1.0) if setting.detects == "sum" else length**2
+    )  # the sum of what is sent, or of energies
+    most = setting.active.shape[1] * longest
     return 2.0 ** (math.ceil(math.log2(most)) - BITS)
 
 
