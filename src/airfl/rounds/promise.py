@@ -199,7 +199,7 @@ def make_promise(
         raise InputError(
             f"accountant `convergent` does not hold for scheme `{scheme.name}`: it counts on clipped updates of plain "
             "local training, without memory, in one block of time and frequency, and on the received sum itself; leave "
-            "out what is not, or book by another accountant"
+            "out parts from outside, or book by another accountant"
         )
     promise = Promise(
         "gaussian",
