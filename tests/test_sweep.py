@@ -557,3 +557,20 @@ def test_command_line(call, tmp_path):
         code, _, error = call(*arguments)
         assert code == 2, arguments
         assert words in error, (arguments, error)
+
+
+def test_a_kill_before_the_plan_was_written_costs_nothing(tmp_path):
+    """The text of the study is there and the plan is not: the folder is this study's, and nobody else's."""
+    from airfl.study import make_study
+    from airfl.sweeps.planfile import open_folder
+
+    study, out = make_study(STUDY), tmp_path / "out"
+    _, folder = open_folder(study, "the text", out, resume=False, threads=1)
+    (folder.path / "plan.json").unlink()
+    plan, _ = open_folder(study, "the text", out, resume=False, threads=1)
+    assert (out / "plan.json").exists()
+    assert len(plan.batches) > 0
+    (out / "plan.json").unlink()
+    with pytest.raises(InputError, match="holds no study"):
+        open_folder(study, "another text", out, resume=False, threads=1)
+    assert (out / "study.toml").read_text() == "the text"

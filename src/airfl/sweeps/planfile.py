@@ -14,6 +14,7 @@ from airfl.errors import InputError, about_file, in_words
 from airfl.imports import require_here
 from airfl.privacy.events import NEIGHBOUR_ALIASES
 from airfl.runs.lock import LOCK
+from airfl.runs.manifest import sweep_up
 from airfl.runs.sameness import code_of, require_same_code
 from airfl.runs.store import write_text
 from airfl.study import Plan, Study, find_base, make_plan, make_study
@@ -55,11 +56,16 @@ def open_folder(
     require_here(plan.imports)
     plan.require_room()
     try:
-        if folder.path.is_dir() and any(item.name not in (LOCK, ".lock") for item in folder.path.iterdir()):
-            raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
+        copies = {"study.toml": text, BASE: plan.base.to_toml()}
+        if folder.path.is_dir():
+            sweep_up(folder.path)  # a kill may have come before the plan was written
+            for item in folder.path.iterdir():
+                begun = item.name in copies and _holds(item, copies[item.name])
+                if item.name not in (LOCK, ".lock") and not begun:
+                    raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
         folder.path.mkdir(parents=True, exist_ok=True)
-        write_text(folder.path / "study.toml", text)
-        write_text(folder.path / BASE, plan.base.to_toml())
+        for name, content in copies.items():
+            write_text(folder.path / name, content)
         content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": code_of(plan.imports), "text": _digest(text)}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
