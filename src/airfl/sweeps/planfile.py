@@ -64,8 +64,8 @@ def open_folder(
                 if item.name not in (LOCK, ".lock") and not begun:
                     raise InputError(f"the folder `{out}` is not empty and holds no study; name another one")
         folder.path.mkdir(parents=True, exist_ok=True)
-        for name, content in copies.items():
-            write_text(folder.path / name, content)
+        for name, copy in copies.items():
+            write_text(folder.path / name, copy)
         content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": code_of(plan.imports), "text": _digest(text)}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
