@@ -122,10 +122,10 @@ class Cluster:
 
 def _begin(ray: Any, training: Training, count: int) -> tuple[list[Any], list[Any]]:
     """The task in Ray's store, which has to be held as long as an actor may begin anew, and one actor a share."""
-    room = float(ray.cluster_resources().get("CPU", 1.0))
     gpus = 1 if training.task.inputs.device.type == "cuda" else 0
     options = {"max_restarts": TRIES - 1, "max_task_retries": TRIES - 1, "scheduling_strategy": "SPREAD"}
-    remote = ray.remote(num_cpus=min(1.0, room / count), num_gpus=gpus, **options)(Worker)
+    # All of them fit on one core, so that those of a node that is lost find room on the last one.
+    remote = ray.remote(num_cpus=1.0 / count, num_gpus=gpus, **options)(Worker)
     packed = [ray.put(packed_task(training.task))]  # in a list, so that an actor that begins anew fetches it anew
     return packed, [remote.remote(packed, beside()) for _ in range(count)]
 
