@@ -52,16 +52,7 @@ class RunProgress(_Shown):
 
     def __init__(self, config: Config) -> None:
         self._delta = config.privacy.delta
-        self._bar = _progress(
-            TextColumn("{task.description:<12}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            speed_estimate_period=600.0,
-        )
+        self._bar = _run_bar(600.0)
         self._begin = time.monotonic()
         self._opening = self._bar.add_task("opening", total=None, state="data and channels …")
         self._task: dict[str, TaskID] = {}
@@ -207,16 +198,7 @@ class SweepProgress(_Shown):
     """On standard error: cells that are over with the time left, and below them a line per batch at work."""
 
     def __init__(self, title: str = "cells") -> None:
-        self._bar = _progress(
-            TextColumn("{task.description:<12}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            speed_estimate_period=3600.0,
-        )
+        self._bar = _run_bar(3600.0)
         self._all = self._bar.add_task(title, total=None, state="")
         self._at_work: dict[str, TaskID] = {}
 
@@ -238,16 +220,7 @@ class ArenaProgress(_Shown):
     """On standard error: runs of all studies that are over, with the time left, and which study is at work."""
 
     def __init__(self, total: int) -> None:
-        self._bar = _progress(
-            TextColumn("{task.description:<12}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            speed_estimate_period=3600.0,
-        )
+        self._bar = _run_bar(3600.0)
         self._total, self._over = total, 0
         self._task = self._bar.add_task("arena", total=total, state="")
 
@@ -292,6 +265,20 @@ def _bar() -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         transient=True,
+    )
+
+
+def _run_bar(speed_estimate_period: float) -> Progress:
+    """A line with a name, how far it is, its state and the time left, as fast as it was over so many seconds."""
+    return _progress(
+        TextColumn("{task.description:<12}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        speed_estimate_period=speed_estimate_period,
     )
 
 

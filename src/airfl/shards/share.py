@@ -133,9 +133,8 @@ def quantum(member: Member) -> float | None:
     length, gain = setting.clip_norm, float(torch.maximum(setting.gain_bound, setting.loudest).max())
     if not math.isfinite(length):
         return None
-    longest = (
-        length * (gain or 1.0) if setting.detects == "sum" else length**2
-    )  # the sum of what is sent, or of energies
+    # The sum of what is sent, or of energies.
+    longest = length * (gain or 1.0) if setting.detects == "sum" else length**2
     most = setting.active.shape[1] * longest
     return 2.0 ** (math.ceil(math.log2(most)) - BITS)
 
@@ -154,6 +153,7 @@ def cut(training: Training, shards: int) -> list[Share]:
         require_sums(member.uplink)
     bounds = groups_of(training.task.config.system.num_devices)
     count = len(bounds) - 1
+    quanta = tuple(quantum(member) for member in training.members)
     shares = []
     for number in range(min(shards, count)):
         groups = range(number * count // min(shards, count), (number + 1) * count // min(shards, count))
@@ -167,7 +167,7 @@ def cut(training: Training, shards: int) -> list[Share]:
                 tuple(training.lanes),
                 training.models,
                 tuple(part_of(member, slots, first, beyond) for member in training.members),
-                tuple(quantum(member) for member in training.members),
+                quanta,
             )
         )
     return shares
@@ -184,17 +184,16 @@ def _work(share: Share, engine: Engine, task: Task) -> list[Done]:
     batches = training.batches(share.active)
     done = [_nothing(member, share.active.shape) for member in share.members]
     memories = [None if member.memory is None else member.memory.clone() for member in share.members]
+    rows = torch.tensor([row for lane in share.lanes for row in range(lane.first, lane.last)])
     for first, beyond in zip(share.bounds[:-1], share.bounds[1:], strict=True):
         slots = slots_of(share.active, first, beyond)
         if not (slots >= 0).any():
             continue
         places = torch.from_numpy(slots)
-        offset = share.bounds[0]
-        members = [
-            replace(part_of(replace(member, memory=None), slots, first, beyond), offset=offset, memory=memory)
+        members = [  # memories are those of the whole share
+            replace(part_of(replace(member, memory=None), slots, first, beyond), offset=share.bounds[0], memory=memory)
             for member, memory in zip(share.members, memories, strict=True)
         ]
-        rows = torch.tensor([row for lane in share.lanes for row in range(lane.first, lane.last)])
         index = places[rows].clamp(min=0)[..., None, None].expand(-1, -1, *batches.shape[2:]).to(batches.device)
         mine = batches.gather(1, index).masked_fill((places[rows] < 0)[..., None, None].to(batches.device), -1)
         sendings = [member.sending() for member in members]

@@ -22,9 +22,7 @@ class PerSender(Decoder):
 
     def decode_in(self, received: torch.Tensor, clip_norm: float, senders: float, public: Public) -> torch.Tensor:
         """See ``Decoder.decode_in``."""
-        count = public.senders(received.shape[1])
-        factor = torch.where(count > 0, senders / count.clamp(min=1.0), 0.0)
-        return (received.double() * factor.to(received.device)).to(received.dtype)
+        return _over(public.senders(received.shape[1]), received, senders)
 
 
 class PerScheduled(PerSender):
@@ -40,5 +38,10 @@ class PerScheduled(PerSender):
     def decode_in(self, received: torch.Tensor, clip_norm: float, senders: float, public: Public) -> torch.Tensor:
         """See ``Decoder.decode_in``."""
         count = torch.from_numpy((public.active >= 0).sum(axis=1)).double().unsqueeze(1)
-        factor = torch.where(count > 0, senders / count.clamp(min=1.0), 0.0)
-        return (received.double() * factor.to(received.device)).to(received.dtype)
+        return _over(count, received, senders)
+
+
+def _over(count: torch.Tensor, received: torch.Tensor, senders: float) -> torch.Tensor:
+    """What was received, [trials, d], over a count, [trials, d or 1], in place of K; 0 where that is none."""
+    factor = torch.where(count > 0, senders / count.clamp(min=1.0), 0.0)
+    return (received.double() * factor.to(received.device)).to(received.dtype)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from airfl.config import Config, Learning
 from airfl.devices import UpdateBlock, row_norms
 from airfl.randomness import stream
+from airfl.schemes.encoders.sign import shortened
 from airfl.schemes.parts import Encoded, Encoder
 from airfl.schemes.public import Public
 
@@ -66,7 +68,7 @@ class Dithered(Encoder):
         energy = energy * (most / energy.sum(dim=1, keepdim=True).clamp(min=1e-300)).clamp(max=1.0)
         left = wanted - signs * energy.float()
         longest = self.cap * (clip_norm if self.learning is None else self.learning.clip_norm_for(dim))
-        left = left * (longest / row_norms(left).clamp(min=1e-300)).clamp(max=1.0).float().unsqueeze(1)
+        left = shortened(left, longest)
         sent = torch.where(whole, energy.sqrt().float(), 0.0)
         norms = row_norms(updates).masked_fill(~whole.squeeze(1), 0.0)
         return Encoded(block.with_updates(sent), norms, torch.where(whole, left, memory))
@@ -74,10 +76,10 @@ class Dithered(Encoder):
 
 def dither(public: Public, dim: int) -> torch.Tensor:
     """φ of every trial, [trials, d], float32: ±1 with equal chances, the same for all devices of a round."""
-    drawn = {
-        trial: torch.from_numpy(
-            stream(public.seed, "common-dither", trial, public.round_index).integers(0, 2, size=dim).astype("float32")
-        )
-        for trial in set(public.trials)
-    }
-    return torch.stack([2.0 * drawn[trial] - 1.0 for trial in public.trials])
+    return torch.stack([_signs(public.seed, trial, public.round_index, dim) for trial in public.trials])
+
+
+@lru_cache(maxsize=32)  # every block of updates of a round asks again
+def _signs(seed: int, trial: int, round_index: int, dim: int) -> torch.Tensor:
+    drawn = stream(seed, "common-dither", trial, round_index).integers(0, 2, size=dim).astype("float32")
+    return 2.0 * torch.from_numpy(drawn) - 1.0

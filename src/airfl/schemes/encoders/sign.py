@@ -72,11 +72,16 @@ class SignWithMemory(Sign):
         worth = wanted.abs().mean(dim=1, keepdim=True) if self.worth is None else self.worth
         left = wanted - worth * sent
         longest = self.cap * (clip_norm if self.learning is None else self.learning.clip_norm_for(dim))
-        left = left * (longest / row_norms(left).clamp(min=1e-300)).clamp(max=1.0).float().unsqueeze(1)
+        left = shortened(left, longest)
         good = whole & torch.isfinite(left).all(dim=1)  # sums of huge numbers may leave float32
         left = torch.where(good.unsqueeze(1), left, memory)
         sent = torch.where(good.unsqueeze(1), sent, 0.0)
         return Encoded(block.with_updates(sent), row_norms(updates).masked_fill(~whole, 0.0), left)
+
+
+def shortened(rows: torch.Tensor, longest: float) -> torch.Tensor:
+    """Rows [B, d] cut to a length, for what stays at a device: unlike a clip it leaves no room for rounding."""
+    return rows * (longest / row_norms(rows).clamp(min=1e-300)).clamp(max=1.0).float().unsqueeze(1)
 
 
 def _finite(block: UpdateBlock) -> tuple[torch.Tensor, torch.Tensor]:
