@@ -111,9 +111,8 @@ def test_written_out_passes_are_exact(name, batch):
                 assert relative(update, truth[0, slot]) < 2e-5
                 assert total / count == pytest.approx(float(losses[0, slot]), rel=1e-5)
         stages = [type(stage) for stage in next(iter(chain._plans.values())).stages]
-        low = dtype != torch.float32
-        assert (FactoredLinear in stages) == (low and batch < ROWS and name in ("large", "ends with ReLU"))
-        assert (PatchConvolution in stages) == (name == "grey" or (low and name == "many channels"))
+        assert (FactoredLinear in stages) == (batch < ROWS and name in ("large", "ends with ReLU"))
+        assert (PatchConvolution in stages) == (name == "grey" or (dtype == torch.float64 and name == "many channels"))
 
 
 def test_what_is_no_chain_of_known_layers_goes_through_autograd():

@@ -108,7 +108,7 @@ class Chain:
     ) -> None:
         self.layers, self.input_shape, self.batch, self.dtype = layers, input_shape, batch, dtype
         factored = {}
-        if dtype != torch.float32 and 2 * batch <= ROWS:  # in float32 W need not be rounded, and nothing is gained
+        if 2 * batch <= ROWS:
             for name, layer in layers:
                 if isinstance(layer, nn.Linear) and layer.weight.numel() >= LARGE:
                     factored[f"{name}weight"] = Factored(layer.out_features, layer.in_features, batch, dtype)

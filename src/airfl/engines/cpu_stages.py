@@ -20,7 +20,16 @@ ROWS = 64
 
 #: Hands out memory of a shape and type.
 Room = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 aten = torch.ops.aten
+
+
+def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A Bᵀ. In float32 through oneDNN, which uses the full width of any CPU; what ``torch.mm`` calls does on some only."""
+    if a.dtype == torch.float32 and HAS_ONEDNN:
+        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+        return found
+    return a @ b.t()
 
 
 class Weights:
@@ -113,7 +122,11 @@ class Factored:
 
     def multiply_out(self) -> None:
         """Add GᵀX to the update."""
-        product = self.g[: self.rows].to(self.x.dtype).t() @ self.x[: self.rows]
+        if not self.rows:
+            if not self.written:
+                self.update.zero_()
+            return
+        product = times_transposed(self.g[: self.rows].to(self.x.dtype).t(), self.x[: self.rows].t())
         if self.written:
             self.update.add_(product)
         else:
@@ -231,7 +244,8 @@ class PatchConvolution(Convolution):
         if wanted:
             self.before.copy_(self._gradients(True, False)[0])
         rows, patches = self.g_rows, self.patches
-        self.flat_gradient.copy_(rows.t() @ patches if self.by_rows else (self.patches_transposed @ rows).t())
+        product = rows.t() @ patches if self.by_rows else times_transposed(self.patches_transposed, rows.t()).t()
+        self.flat_gradient.copy_(product)
         self._bias_gradient()
 
 
@@ -286,7 +300,8 @@ class FactoredLinear(Stage):
         self.bias, self.bias_gradient = weights.full.get(f"{name}bias"), weights.gradient.get(f"{name}bias")
         self.sizes = [layer.out_features, ROWS]
         self.rounded = room((len(x), sum(self.sizes)), x.dtype)
-        self.products = room((len(x), sum(self.sizes)), torch.float32)
+        same = x.dtype == torch.float32
+        self.products = self.rounded if same else room((len(x), sum(self.sizes)), torch.float32)
         self.product, self.with_rows = self.products.split(self.sizes, dim=1)
         self.y = room((len(x), layer.out_features), torch.float32)
 
@@ -300,8 +315,9 @@ class FactoredLinear(Stage):
 
     def forward(self) -> None:
         """See ``Stage.forward``."""
-        torch.mm(self.x, self.both_transposed, out=self.rounded)
-        self.products.copy_(self.rounded)
+        self.rounded.copy_(times_transposed(self.x, self.both))
+        if self.products is not self.rounded:
+            self.products.copy_(self.rounded)
         torch.addmm(self.product, self.with_rows, self.kept, alpha=-self.weight.rate, out=self.y)
         if self.bias is not None:
             self.y.add_(self.bias)
@@ -312,7 +328,7 @@ class FactoredLinear(Stage):
             self.factor.copy_(self.g)
             self.small.addmm_(self.g, self.kept_transposed, beta=0.0, alpha=-self.weight.rate)
             self.for_rows.copy_(self.small)
-            torch.mm(self.factors, self.both, out=self.before)
+            self.before.copy_(times_transposed(self.factors, self.both_transposed))
         if self.bias_gradient is not None:
             torch.sum(self.g, 0, out=self.bias_gradient)
         self.weight.keep(self.x, self.g)
