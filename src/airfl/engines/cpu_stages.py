@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A Bᵀ. In float32 through oneDNN, which uses the full width of any CPU; what ``torch.mm`` calls does on some only."""
+    """A Bᵀ. In float32 through oneDNN, which uses the full width of any CPU; ``torch.mm`` does on some only."""
     if a.dtype == torch.float32 and HAS_ONEDNN:
         found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
         return found
