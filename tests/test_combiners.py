@@ -18,6 +18,7 @@ from airfl.catalogue import NEEDS_ANTENNAS
 from airfl.config import preset
 from airfl.errors import InputError
 from airfl.paper.studies import read_rows
+from airfl.parallel import torch_threads
 from airfl.transceiver import COMBINERS, certificate, open_radio
 from airfl.transceiver.certificates import certify
 from airfl.transceiver.combiners.annealed import Effort, annealed, annealed_for_most
@@ -382,6 +383,35 @@ def test_leaving_out_does_not_hide_what_cannot_be_served():
         with pytest.raises(InputError, match="between 1 and 6"):
             annealed_for_most(h, keep)
     assert annealed_for_most(h[:0], 4)[1].shape == (0, 4)
+
+
+@pytest.mark.parametrize("antennas", [4, 16])
+@pytest.mark.parametrize("far", [False, True])
+def test_with_very_many_devices_a_sample_and_the_worst_off_lead_as_far(antennas, far, monkeypatch):
+    """In dB and on average over three channels; here a hundredth of the devices is looked at at most times."""
+    generator = torch.Generator().manual_seed(5)
+    h = torch.randn(3, 20_000, antennas, dtype=torch.complex128, generator=generator)
+    if far:
+        h *= torch.rand(3, 20_000, 1, dtype=torch.float64, generator=generator).sqrt().clamp(min=0.02) ** -1.88
+    everybody = annealed(h)
+    monkeypatch.setattr("airfl.transceiver.combiners.annealed.MANY", 2**13)
+    monkeypatch.setattr("airfl.transceiver.combiners.many.COARSE", 2**11)
+    monkeypatch.setattr("airfl.transceiver.combiners.many.COUNT", 128)
+    found = annealed(h)
+    assert not torch.equal(found.combiner, everybody.combiner)
+    assert float((h.conj() @ found.combiner.unsqueeze(-1)).abs().min()) >= 1 - 1e-9
+    assert float(20 * (found.norm / everybody.norm).log10().mean()) < 0.6
+
+
+def test_bits_do_not_depend_on_batching_or_threads_with_very_many_devices(monkeypatch):
+    monkeypatch.setattr("airfl.transceiver.combiners.annealed.MANY", 2**11)
+    monkeypatch.setattr("airfl.transceiver.combiners.many.COARSE", 2**9)
+    monkeypatch.setattr("airfl.transceiver.combiners.many.HELD", 2**18)  # starts in several blocks
+    h = torch.randn(3, 5_000, 3, dtype=torch.complex128, generator=torch.Generator().manual_seed(3))
+    together = annealed(h).combiner
+    assert torch.equal(together, torch.stack([annealed(one).combiner for one in h]))
+    with torch_threads(1):
+        assert torch.equal(together, annealed(h).combiner)
 
 
 def test_starts_in_blocks_are_the_same_search(monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -26,6 +26,7 @@ class Spanned:
     samples: torch.Tensor
     norms: torch.Tensor
     bias: bool
+    _sums: list[tuple[torch.Tensor, torch.Tensor]] = field(init=False, default_factory=list, repr=False, compare=False)
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +65,15 @@ class Spanned:
         return (torch.cat([weights, a.sum(dim=2)], dim=1) if self.bias else weights).float()
 
     def sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Σ_i weights_i Δ_i in float64, [d]."""
+        """Σ_i weights_i Δ_i in float64, [d]; found once for schemes that weigh their devices alike."""
+        for known, total in self._sums:
+            if torch.equal(known, weights):
+                return total
+        total = self._summed(weights)
+        self._sums.append((weights, total))
+        return total
+
+    def _summed(self, weights: torch.Tensor) -> torch.Tensor:
         a = (self.coefficients.double() * weights.unsqueeze(1)).flatten(1)
         x = self.samples.flatten(0, 1)
         tile = tile_of(x.shape[1])

@@ -19,6 +19,7 @@ import torch
 from airfl.devices.models import ModelSpec
 from airfl.devices.updates import TILE, Spanned, UpdateBlock, inner_products, span_norms, tile_of
 from airfl.engines.device_threads import device_threads
+from airfl.products import times_transposed
 
 #: Samples of a device beyond which its inner products are too many.
 MOST = 64
@@ -198,5 +199,5 @@ class SpanTrainer:
         """W xᵀ + b of a model [d] on samples [n, F], [C, n]."""
         end = self.classes * x.shape[1]
         weight = model[:end].view(self.classes, -1)
-        scores = torch.cat([weight @ part.mT for part in x.split(tile_of(x.shape[1]))], dim=1)
+        scores = torch.cat([times_transposed(weight, part) for part in x.split(tile_of(x.shape[1]))], dim=1)
         return scores.add_(model[end:].unsqueeze(1)) if self.bias else scores

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from airfl.engines.replicated import Parameters
+from airfl.products import times_transposed
 
 #: Entries from which on a linear layer's weight is large: products with smaller ones gain nothing from rounding.
 LARGE = 2**16
@@ -20,16 +21,7 @@ ROWS = 64
 
 #: Hands out memory of a shape and type.
 Room = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
-HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 aten = torch.ops.aten
-
-
-def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A Bᵀ. In float32 through oneDNN, which uses the full width of any CPU; ``torch.mm`` does on some only."""
-    if a.dtype == torch.float32 and HAS_ONEDNN:
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
-        return found
-    return a @ b.t()
 
 
 class Weights:

@@ -6,7 +6,7 @@ import io
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -15,14 +15,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from airfl.analysis import Audit, CombinerStudy, Curve
 from airfl.privacy import ACCOUNTANTS, shown
-from airfl.privacy.auditing import AuditBound
 from airfl.report.sentences import private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import scheme_shown
 from airfl.wording import epsilon_text, number
+
+if TYPE_CHECKING:  # a run's report need not load what audits count with
+    from airfl.analysis import Audit, CombinerStudy, Curve
 
 #: Okabe-Ito colours with a dash pattern and a marker each, so that no line depends on colour alone.
 STYLES: dict[str, dict[str, Any]] = {
@@ -134,6 +135,8 @@ def draw_design(study: CombinerStudy, folder: Path) -> None:
 
 def draw_audit(audit: Audit, folder: Path) -> None:
     """The two worlds as histograms, as audit.png, .pdf and .svg."""
+    from airfl.privacy.auditing import AuditBound
+
     with mpl.rc_context(RC):
         figure = Figure(figsize=(6.2, 3.2))
         FigureCanvasAgg(figure)
@@ -229,6 +232,8 @@ def rendered(figure: Figure, kinds: Sequence[str] = ("png", "pdf"), dpi: int = 1
     """A figure as files, by kind; the same bytes for the same figure."""
     undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     found = {}
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it has found places for everything, and would look for them once more a file
     for kind in kinds:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=undated.get(kind))

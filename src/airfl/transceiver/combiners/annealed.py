@@ -29,6 +29,8 @@ import torch
 
 from airfl.errors import InputError
 from airfl.parallel import one_per_thread
+from airfl.transceiver.combiners.climb import ALONE, Stretch, climb
+from airfl.transceiver.combiners.many import MANY, from_coarse_to_fine
 from airfl.transceiver.combiners.polish import polished
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.design import Design, better_of, check_channels, finish, modulus, times
@@ -36,11 +38,6 @@ from airfl.transceiver.design import Design, better_of, check_channels, finish, 
 #: Starting points and steps at effort 1. Vector units take 16 numbers at a time: a multiple of that makes the rounding
 #: of an instance independent of those beside it.
 STARTS, STEPS, LEAST_STEPS = 16, 80, 20
-#: Devices that count in the soft minimum: as a share of all at first, as a share of min(K, m) in the end.
-FIRST, LAST = 0.9, 0.15
-#: A step moves the devices that count by so many widths of the soft minimum: at first, in the end.
-FIRST_STEP, LAST_STEP, LONGEST = 2.0, 0.25, 0.5
-MOMENTUM = 0.85
 #: With few dimensions or few devices the schedule leads to the same optimum from everywhere, and that need not be the
 #: best: further starts enter it later, up to here, up to four for each that does not.
 LATEST, MOST_LATER = 0.6, 4
@@ -50,17 +47,11 @@ MANY_DIMENSIONS = 16
 SMALL, MOST_BY_SIZE = 20_000, 2
 #: Rounds of polishing, and up to so many more where they cost nothing, with few devices × dimensions.
 ROUNDS, MORE_ROUNDS, VERY_SMALL = 2, 6, 1_000
-#: Steps between two looks at all devices anew (rounding), and at who is left out.
-RENEW, RENEW_LEFT_OUT = 25, 5
-#: Level of the soft minimum over its width 1/β at most: 1 at first, so much in the end, geometrically between.
-SHARPEST = 30.0
 #: Longest channel over the shortest that counts: a device 80 dB stronger is reached anyway, and taken for no stronger.
 SPREAD = 1e4
 #: Numbers h_iᴴ w held at a time by the instances of a chunk: at most by one thread, at least (calls have a price), by a
 #: GPU; one instance is always held. Its starts are split beyond ``MOST_HEARD``, about 2 GB with all that goes with it.
-THREAD_CHUNK, LEAST_CHUNK, GPU_CHUNK, MOST_HEARD = 200_000, 40_000, 100_000_000, 100_000_000
-#: Guards divisions.
-TINY = 1e-30
+THREAD_CHUNK, LEAST_CHUNK, GPU_CHUNK, MOST_HEARD = ALONE, 40_000, 100_000_000, 100_000_000
 
 
 @dataclass(frozen=True)
@@ -166,88 +157,23 @@ def _solve(channels: torch.Tensor, how: Effort, left_out: int) -> tuple[torch.Te
 
 def _best_start(channels: torch.Tensor, how: Effort, left_out: int) -> torch.Tensor:
     """The best direction found for channels [B, K, m] in single precision, [B, m] in double."""
-    batch, _, num_antennas = channels.shape
+    batch, num_devices, num_antennas = channels.shape
     count = how.starts + how.later
     draw = np.random.Generator(np.random.Philox(key=num_antennas)).standard_normal((count, 2 * num_antennas))
     first = torch.from_numpy(draw).to(channels.real).expand(batch, -1, -1)
     real, imag = channels.real, channels.imag
     rows = torch.stack([torch.cat([real, imag], dim=2), torch.cat([-imag, real], dim=2)], dim=1)
     entrance = torch.cat([torch.zeros(how.starts), torch.linspace(0.0, LATEST, how.later)]).to(first)
+    if num_devices > MANY and not left_out:
+        ends = [from_coarse_to_fine(own, some, entrance, how.steps) for own, some in zip(rows, first, strict=True)]
+        best = torch.stack(ends).double()
+        return torch.complex(best[:, :num_antennas], best[:, num_antennas:])
     # Few instances are held at a time, but one of them may still have too many starts.
     block = max(STARTS, MOST_HEARD // (2 * batch * channels.shape[1]) // STARTS * STARTS)
     parts = [
-        _climb(rows, some, places, how.steps, left_out)
+        climb(rows, some, Stretch.whole(num_devices, num_antennas, places, left_out), how.steps, left_out)
         for some, places in zip(first.split(block, dim=1), entrance.split(block), strict=True)
     ]
     found, level = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
     best = found.gather(1, level.argmax(dim=1)[:, None, None].expand(-1, 1, found.shape[2])).squeeze(1).double()
     return torch.complex(best[:, :num_antennas], best[:, num_antennas:])
-
-
-def _climb(
-    rows: torch.Tensor, first: torch.Tensor, entrance: torch.Tensor, steps: int, left_out: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Directions [B, S, 2m] from starts of that shape for rows [B, 2, K, 2m], and the level they reach [B, S].
-
-    Starts enter the schedule at the places ``entrance`` [S], 0 being its beginning and 1 its end.
-
-    Real numbers throughout: a direction is (Re w, Im w), rows give the real and the imaginary part of h_iᴴ w.
-    """
-    batch, _, num_devices, size = rows.shape
-    starts = first.shape[1]
-    most = FIRST * (num_devices - left_out)
-    least = min(most, max(LAST * min(num_devices - left_out, size // 2), 1.02))
-    entrance = entrance[:, None]
-    rows = rows.flatten(1, 2)
-    across = rows.mT
-    w = first / _norm(first)
-    heard = (w @ across).view(batch, starts, 2, num_devices)
-    real, imag = heard[:, :, 0], heard[:, :, 1]
-    power = real.square().addcmul_(imag, imag)
-    sharpness = 1.0 / power.median(dim=2, keepdim=True).values.clamp(min=TINY)
-    direction, level = torch.zeros_like(w), power.amin(dim=2, keepdim=True)
-    weight, slope = torch.empty_like(power), torch.empty_like(power)
-    weighted, change = torch.empty_like(heard), torch.empty_like(heard)
-    for step in range(steps):
-        done = step / (steps - 1)
-        place = entrance + (1.0 - entrance) * done
-        target = most * (least / most) ** place
-        if left_out == 0:
-            level = power.amin(dim=2, keepdim=True)
-        elif step % RENEW_LEFT_OUT == 0:
-            level = power.kthvalue(left_out + 1, dim=2, keepdim=True).values
-        else:  # somebody counts
-            level = torch.minimum(level, power.amax(dim=2, keepdim=True))
-        for _ in range(1 if step else 8):
-            torch.sub(level, power, out=weight).mul_(sharpness).clamp_(min=-50.0, max=0.0).exp_()
-            if left_out:
-                weight.mul_(power >= level)
-            total = weight.sum(dim=2, keepdim=True)
-            softly = torch.mul(weight, power, out=slope).sum(dim=2, keepdim=True) / total
-            root = (total / (_norm(weight) * target.sqrt())).clamp_(min=0.5, max=2.0)
-            # (n/target)^¾ from roots, which round the same everywhere.
-            sharpness = torch.minimum(sharpness * (root * root.sqrt()), SHARPEST**place / softly.clamp_(min=TINY))
-        torch.mul(heard, weight.unsqueeze(2), out=weighted)
-        gradient = weighted.view(batch, starts, -1) @ rows
-        gradient = gradient - w * (w * gradient).sum(dim=2, keepdim=True)
-        gradient = gradient / _norm(gradient).clamp_(min=TINY)
-        direction = torch.lerp(gradient, direction, MOMENTUM)
-        torch.bmm(direction, across, out=change.view(batch, starts, -1))
-        torch.mul(real, change[:, :, 0], out=slope).addcmul_(imag, change[:, :, 1]).square_().mul_(weight)
-        moved = 2.0 * (slope.sum(dim=2, keepdim=True) / total).sqrt()
-        widths = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** done
-        length = torch.minimum(widths / (sharpness * moved).clamp_(min=TINY), LONGEST / _norm(direction))
-        w = w + length * direction
-        shrink = 1.0 / _norm(w)
-        w = w * shrink
-        if step % RENEW == RENEW - 1:
-            torch.bmm(w, across, out=heard.view(batch, starts, -1))
-        else:
-            heard.addcmul_(change, length.unsqueeze(2)).mul_(shrink.unsqueeze(2))
-        torch.mul(real, real, out=power).addcmul_(imag, imag)
-    return w, power.kthvalue(left_out + 1, dim=2).values
-
-
-def _norm(x: torch.Tensor) -> torch.Tensor:
-    norm: torch.Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
-    return norm
