@@ -12,6 +12,7 @@ from torch import nn
 from airfl.devices.models import ModelSpec, build_model
 from airfl.devices.precision import resolve_precision
 from airfl.devices.updates import UpdateBlock
+from airfl.engines import fused_program
 from airfl.engines.batched import BatchedEngine
 from airfl.engines.chunks import available_bytes, in_chunks
 from airfl.engines.engine import choose_engine
@@ -48,6 +49,15 @@ def two_blocks():
         nn.Linear(40, 24),
         nn.ReLU(),
         nn.Linear(24, 5),
+    )
+
+
+def three_blocks():
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 16, 2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, (2, 3)), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 5)),
     )
 
 
@@ -88,8 +98,9 @@ def test_few_widths_are_recorded_and_none_is_too_small():
 
 
 @pytest.mark.parametrize("factory", [one_block, two_blocks, dense, regression])
-@pytest.mark.parametrize("chunk", [4, 6])
-def test_fused_kernels_take_the_same_steps(factory, chunk):
+@pytest.mark.parametrize(("chunk", "large"), [(4, 1), (4, 2**16), (6, 2**16)])
+def test_fused_kernels_take_the_same_steps(factory, chunk, large, monkeypatch):
+    monkeypatch.setattr(fused_program, "LARGE", large)  # from that size on a layer is kept as factors
     spec = spec_of(factory)
     layout = fused_layout(spec, SHAPE)
     assert layout is not None
@@ -103,6 +114,32 @@ def test_fused_kernels_take_the_same_steps(factory, chunk):
         assert torch.equal(fused.trial, plain.trial)
         assert torch.equal(fused.slot, plain.slot)
     assert float(fused.updates[3].abs().max()) < 1e-6  # who has no samples changes nothing
+
+
+def test_three_blocks_of_convolutions_take_the_same_steps():
+    spec, shape = spec_of(three_blocks), (1, 24, 20)
+    layout = fused_layout(spec, shape)
+    assert layout is not None
+    models, batches, _, labels = problem(spec)
+    models, batches = models[:1], batches[:1, :2, :2]
+    inputs = torch.randn(30, *shape, generator=torch.Generator().manual_seed(3))
+    plain = together(LoopEngine(spec).train(models, batches, inputs, labels, 0.1))
+    fused = together(FusedEngine(spec, layout, "float32").train(models, batches, inputs, labels, 0.1))
+    assert torch.allclose(fused.updates, plain.updates, atol=2e-5, rtol=1e-4)
+
+
+def test_long_rounds_keep_weights_and_short_ones_factors():
+    spec = build_model("paper-cnn", (1, 28, 28), 10)
+    layout = fused_layout(spec, (1, 28, 28))
+    assert layout is not None
+    first, last = layout.linears
+    assert fused_program.is_factored(layout, first, 50)
+    assert not fused_program.is_factored(layout, first, 5250)
+    assert not fused_program.is_factored(layout, last, 10)
+    engine = FusedEngine(spec, layout)
+    as_factors = engine.bytes_per_replica(12, 10)
+    as_weights = engine.bytes_per_replica(13, 10) - 4 * 10  # less what one step's index takes
+    assert as_factors == as_weights - 2 * first.inputs * first.outputs + 2 * 120 * (first.inputs + first.outputs)
 
 
 def test_rounds_with_other_devices_use_the_same_buffers_and_old_ones_are_let_go():
@@ -127,7 +164,7 @@ def test_rounds_with_other_devices_use_the_same_buffers_and_old_ones_are_let_go(
     gc.collect()
     gc.disable()  # memory on a GPU does not wait for the collector
     try:
-        old = [weakref.ref(program.local) for program in engine._programs]
+        old = [weakref.ref(program.state) for program in engine._programs]
         for active in (1, 2, 3, 4):  # other shapes, until the old ones must go
             together(engine.train(models, everyone[:, :active], inputs, labels, 0.1))
         assert all(reference() is None for reference in old)

@@ -1,9 +1,9 @@
 """Triton kernels for local training of many replicas, each with its own weights.
 
 One program works on one replica and one tile. Activations are [R, b, H, W, C] (channels last), the weights of a
-convolution [R, kh·kw·C, N]; those of a linear layer are used where they stand in the flat parameter vectors. Gradients
-of weights are never written: the tile that has summed one up takes the SGD step at once. Patches are never written
-either: they are read from the images through the caches.
+convolution [kh·kw·C, N] in the replica's row of state, those of a linear layer [N, K]. Gradients of weights are never
+written: the tile that has summed one up takes the SGD step at once. Patches are never written either: they are read
+through the caches.
 """
 
 # Kernels read better with the names of the loops' own letters.
@@ -16,21 +16,10 @@ import triton.language as tl
 
 
 @triton.jit
-def _image_base(x, index, step, r, b, steps, B: tl.constexpr, IMAGE: tl.constexpr, GATHER: tl.constexpr):
-    """Where the image of sample b begins: in the data set, or in the replica's own activations."""
-    if GATHER:
-        t = tl.load(step)
-        sample = tl.load(index + (r * steps + t) * B + b, mask=b < B, other=0)
-        return x + tl.maximum(sample, 0).to(tl.int64) * IMAGE
-    else:
-        return x + (r * B + b) * IMAGE
-
-
-@triton.jit
 def conv_pool_forward(
-    x, index, step, steps, weight, bias, bias_stride, out, choice,
+    x, weight, bias, stride, out, choice,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, OUT_Q: tl.constexpr, OUT_N: tl.constexpr, GATHER: tl.constexpr, BLOCKS: tl.constexpr,
+    N: tl.constexpr, OUT_Q: tl.constexpr, OUT_N: tl.constexpr, BLOCKS: tl.constexpr,
     BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Convolution, bias, ReLU and 2×2 max-pooling; ``choice`` says which of the four was taken, 4 for none."""
@@ -43,9 +32,9 @@ def conv_pool_forward(
     p = (pid % BLOCKS) * BP + tl.arange(0, BP)
     here = p < B * P
     b, q = p // P, p % P
-    rows = _image_base(x, index, step, r, b, steps, B, H * W * C, GATHER) + ((q // PW) * 2 * W + (q % PW) * 2) * C
+    rows = x + (r * B + b) * (H * W * C) + ((q // PW) * 2 * W + (q % PW) * 2) * C
     n = tl.arange(0, N)
-    weight += r * K * N
+    weight += r * stride
     a0 = tl.zeros((BP, N), dtype=tl.float32)
     a1 = tl.zeros((BP, N), dtype=tl.float32)
     a2 = tl.zeros((BP, N), dtype=tl.float32)
@@ -73,7 +62,7 @@ def conv_pool_forward(
     which = tl.where(a2 > best, 2, which)
     best = tl.maximum(best, a2)
     which = tl.where(a3 > best, 3, which)
-    best = tl.maximum(best, a3) + tl.load(bias + r * bias_stride + n)[None, :]
+    best = tl.maximum(best, a3) + tl.load(bias + r * stride + n)[None, :]
     which = tl.where(best > 0.0, which, 4)
     best = tl.maximum(best, 0.0)
     where = (r * B + b) * (P * N) + q * OUT_Q
@@ -84,7 +73,7 @@ def conv_pool_forward(
 @triton.jit
 def linear_forward(
     x, weight, bias, stride, out,
-    B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, RELU: tl.constexpr, BLOCKS: tl.constexpr,
+    B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, BLOCKS: tl.constexpr,
     BB: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
@@ -99,9 +88,7 @@ def linear_forward(
         )
         v = tl.load(x + (r * B + b)[:, None] * K + k[None, :], mask=(b < B)[:, None] & (k < K)[None, :], other=0.0)
         acc = tl.dot(v, tl.trans(w.to(out.dtype.element_ty)), acc, input_precision=PRECISION)
-    acc += tl.load(bias + r * stride + n, mask=n < N, other=0.0)[None, :]
-    if RELU:
-        acc = tl.maximum(acc, 0.0)
+    acc = tl.maximum(acc + tl.load(bias + r * stride + n, mask=n < N, other=0.0)[None, :], 0.0)
     inside = (b < B)[:, None] & (n < N)[None, :]
     tl.store(out + (r * B + b)[:, None] * N + n[None, :], acc.to(out.dtype.element_ty), mask=inside)
 
@@ -225,39 +212,48 @@ def linear_backward(
 
 @triton.jit
 def conv_backward_input(
-    dy, weight, choice, dx,
+    dy, weight, stride, choice, dx,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, SPREAD: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a convolution's input, which came out of a pooling layer: written where that took it from."""
+    """The gradient of a convolution's input, which was pooled: as it is, or written where that pooling took it.
+
+    One program works on one row of all images, and goes through those taps only that such a row has.
+    """
     OH: tl.constexpr = H - KH + 1
     OW: tl.constexpr = W - KW + 1
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
-    m = (pid % BLOCKS) * BM + tl.arange(0, BM)
-    here = m < B * H * W
-    b, y, z = m // (H * W), (m // W) % H, m % W
+    y = (pid % BLOCKS) % H
+    m = (pid % BLOCKS) // H * BM + tl.arange(0, BM)
+    here = m < B * W
+    b, z = m // W, m % W
     n, c = tl.arange(0, N), tl.arange(0, C)
-    weight += r * (KH * KW * C * N)
+    weight += r * stride
     dy += r * (B * OH * OW * N)
     acc = tl.zeros((BM, C), dtype=tl.float32)
-    for tap in range(KH * KW):
-        oy, oz = y - tap // KW, z - tap % KW
-        good = here & (oy >= 0) & (oy < OH) & (oz >= 0) & (oz < OW)
-        g = tl.load(dy + ((b * OH + oy) * OW + oz)[:, None] * N + n[None, :], mask=good[:, None], other=0.0)
+    for tap in range(tl.maximum(y - OH + 1, 0) * KW, tl.minimum(y + 1, KH) * KW):
+        oz = z - tap % KW
+        good = here & (oz >= 0) & (oz < OW)
+        at = (b * OH + y - tap // KW) * OW + oz
+        g = tl.load(dy + at[:, None] * N + n[None, :], mask=good[:, None], other=0.0)
         w = tl.load(weight + (tap * C + c)[:, None] * N + n[None, :]).to(g.dtype)
         acc = tl.dot(g, tl.trans(w), acc, input_precision=PRECISION)
-    which = tl.load(choice + (r * (B * H * W) + m)[:, None] * C + c[None, :], mask=here[:, None], other=4)
-    row = (r * B + b) * (4 * H * W * C) + (y * 4 * W + z * 2) * C
-    _spread(dx, acc, which, row, c, here, 2 * W, C)
+    row = b * (H * W) + y * W + z
+    if SPREAD:
+        which = tl.load(choice + (r * (B * H * W) + row)[:, None] * C + c[None, :], mask=here[:, None], other=4)
+        wide = (r * B + b) * (4 * H * W * C) + (y * 4 * W + z * 2) * C
+        _spread(dx, acc, which, wide, c, here, 2 * W, C)
+    else:
+        at_dx = dx + (r * (B * H * W) + row)[:, None] * C + c[None, :]
+        tl.store(at_dx, acc.to(dx.dtype.element_ty), mask=here[:, None])
 
 
 @triton.jit
 def conv_backward_weight(
-    x, index, step, steps, dy, weight, bias, bias_stride, rate,
+    x, dy, weight, bias, stride, rate,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, GATHER: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    N: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The SGD step of a convolution's weights and bias."""
     OH: tl.constexpr = H - KH + 1
@@ -278,14 +274,14 @@ def conv_backward_weight(
         m = m0 + tl.arange(0, BM)
         here = m < M
         b = m // (OH * OW)
-        rows = _image_base(x, index, step, r, b, steps, B, H * W * C, GATHER) + ((m // OW) % OH * W + m % OW) * C
+        rows = x + (r * B + b) * (H * W * C) + ((m // OW) % OH * W + m % OW) * C
         v = tl.load(rows[:, None] + cols[None, :], mask=here[:, None] & inside[None, :], other=0.0)
         g = tl.load(dy + (r * M + m)[:, None] * N + n[None, :], mask=here[:, None], other=0.0)
         acc = tl.dot(tl.trans(v.to(g.dtype)), g, acc, input_precision=PRECISION)
         if block == 0:
             slope += tl.sum(g.to(tl.float32), axis=0)
-    at = weight + r * (K * N) + k[:, None] * N + n[None, :]
+    at = weight + r * stride + k[:, None] * N + n[None, :]
     tl.store(at, tl.load(at, mask=inside[:, None], other=0.0) - rate * acc, mask=inside[:, None])
     if block == 0:
-        at_bias = bias + r * bias_stride + n
+        at_bias = bias + r * stride + n
         tl.store(at_bias, tl.load(at_bias) - rate * slope)

@@ -12,10 +12,11 @@ def compact(samples: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
     A step without samples leaves the model as it is, so leaving it out changes nothing.
     """
     filled = (samples >= 0).any(dim=2)
-    if bool((filled[:, 1:] & ~filled[:, :-1]).any()):
+    known = filled.cpu().numpy()  # the device is asked once
+    if (known[:, 1:] & ~known[:, :-1]).any():
         order = (~filled).to(torch.int8).argsort(dim=1, stable=True)
         samples = samples.gather(1, order.unsqueeze(2).expand_as(samples))
-    return samples, filled.sum(dim=1).cpu().numpy()
+    return samples, known.sum(axis=1)
 
 
 def width_for(count: int, replicas: int) -> int:

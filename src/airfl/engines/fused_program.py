@@ -1,0 +1,388 @@
+"""Buffers of many replicas, and the recorded kernels of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from airfl.engines.fused_layout import Layout, LinearBlock
+from airfl.engines.fused_state import Columns
+from airfl.engines.fused_widths import power_of_two, width_for
+
+#: How each precision stores activations, and how matrix units read float32.
+PRECISIONS: dict[str, tuple[torch.dtype, str]] = {
+    "float32": (torch.float32, "ieee"),
+    "tf32": (torch.float32, "tf32"),
+    "bf16": (torch.bfloat16, "ieee"),
+}
+
+#: Entries from which on a linear layer's weight is large, and rows that are kept of it in place of weights.
+LARGE, ROWS = 2**16, 128
+
+#: Tile sizes and launch settings of each kernel, as tuned on an H200.
+TILES: dict[str, dict[str, dict[str, int]]] = {
+    "bf16": {
+        "image_forward": {"BP": 64, "BK": 16, "num_warps": 4, "num_stages": 2},
+        "image_weight": {"BM": 64, "num_warps": 4, "num_stages": 2},
+        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
+        "conv_weight": {"BM": 128, "BK": 64, "num_warps": 4, "num_stages": 2},
+        "conv_input": {"BM": 128, "num_warps": 4, "num_stages": 3},
+        "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
+        "factored_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+        "factored_backward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+        "factored_update": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
+        "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
+        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
+        "head": {"BK": 256, "num_warps": 4, "num_stages": 1},
+    },
+    "float32": {
+        "image_forward": {"BP": 32, "BK": 16, "num_warps": 4, "num_stages": 2},
+        "image_weight": {"BM": 32, "num_warps": 4, "num_stages": 2},
+        "conv_forward": {"BP": 32, "BK": 64, "num_warps": 4, "num_stages": 2},
+        "conv_weight": {"BM": 64, "BK": 32, "num_warps": 4, "num_stages": 2},
+        "conv_input": {"BM": 64, "num_warps": 4, "num_stages": 3},
+        "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
+        "factored_forward": {"BK": 32, "BN": 64, "num_warps": 4, "num_stages": 2},
+        "factored_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
+        "factored_update": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 1},
+        "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
+        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
+        "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
+    },
+}
+
+Launch = Callable[[], None]
+
+
+def is_factored(layout: Layout, layer: LinearBlock, rows: int) -> bool:
+    """Whether a replica that goes through so many samples keeps this layer's weight as factors."""
+    return layer is not layout.linears[-1] and layer.inputs * layer.outputs >= LARGE and rows <= ROWS
+
+
+class Program:
+    """Buffers and the recorded kernels of one step, for a number of replicas, steps and samples per step.
+
+    Args:
+        broadcast: how many models replicas can begin at.
+        size: what it takes, in bytes.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        precision: str,
+        key: tuple[float, ...],
+        replicas: int,
+        broadcast: int,
+        steps: int,
+        batch: int,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        rate: float,
+        size: int,
+    ) -> None:
+        self.key, self.bytes = key, size
+        self.layout, self.replicas, self.steps, self.batch = layout, replicas, steps, batch
+        self.inputs, self.labels, self.rate = inputs, labels, rate
+        self.kind, self.precision = PRECISIONS[precision]
+        self.tiles = TILES["bf16" if self.kind == torch.bfloat16 else "float32"]
+        self.factored = [layer for layer in layout.linears if is_factored(layout, layer, steps * batch)]
+        self.columns = Columns.made(layout, self.factored, inputs.device)
+        self.state = self._zeros(replicas, self.columns.width)
+        self.index = self._zeros(replicas, steps, batch, dtype=torch.int32)
+        self.step = self._zeros(1, dtype=torch.int32)
+        # Of each replica: the model it begins at, the steps it takes, and where its update goes.
+        self.trial, self.taken, self.row = self._zeros(3, replicas, dtype=torch.int32)
+        self.losses = self._zeros(replicas)
+        shapes = [(layer.outputs, layer.inputs) for layer in self.factored]
+        self.first = [self._zeros(broadcast, *shape, dtype=self.kind) for shape in shapes]
+        self.kept = [
+            tuple(self._zeros(replicas, steps * batch, many, dtype=self.kind) for many in (layer.inputs, layer.outputs))
+            for layer in self.factored
+        ]
+        # Kept: they hold the buffers that a recorded step goes on using.
+        self.launches = self._launches()
+        self.width = replicas
+        self.runs: dict[int, Launch] = {}
+
+    def play(
+        self, models: torch.Tensor, trial: torch.Tensor, samples: torch.Tensor, taken: np.ndarray, out: torch.Tensor
+    ) -> torch.Tensor:
+        """Take all local steps from the broadcast models, and write the updates to ``out``; returns summed losses.
+
+        Where replicas take different numbers of steps, ``taken``, they are put in order, the longest first: a step
+        then works on those only that still take part. Those that take none have no place at all, and their updates
+        are not written.
+        """
+        losses = torch.zeros(len(taken), device=trial.device)
+        if not taken.any():
+            return losses
+        row = torch.arange(len(taken), device=trial.device)
+        if taken.min() != taken.max():
+            order = np.argsort(-taken, kind="stable")[: np.count_nonzero(taken)]
+            taken, row = taken[order], torch.from_numpy(order).to(trial.device)
+            trial, samples = trial[row], samples[row]
+        still = len(taken) - np.searchsorted(taken[::-1], np.arange(taken.max()), side="right")
+        few = {count: width_for(count, self.replicas) for count in set(still.tolist())}
+        widths = [few[count] for count in still.tolist()]
+        for width in sorted(set(widths) - set(self.runs)):  # before the buffers are filled: recording writes to them
+            self.runs[width] = self._record(width)
+        used = len(taken)
+        start = self._begin(models, trial)
+        for buffer, values in ((self.trial, trial), (self.row, row), (self.taken, torch.from_numpy(taken))):
+            buffer[:used].copy_(values)
+        self.index.fill_(-1)
+        self.index[:used].copy_(samples)
+        self.losses.zero_()
+        self.step.zero_()
+        for width in widths:
+            self.runs[width]()
+        self._finish(used, start, out)
+        losses[row] = self.losses[:used]
+        return losses
+
+    def release(self) -> None:
+        """Let go of the buffers: the kernels of a step and the program hold each other."""
+        self.launches.clear()
+        self.runs.clear()
+
+    def _begin(self, models: torch.Tensor, trial: torch.Tensor) -> torch.Tensor:
+        """Fill the state with what is broadcast; returns that, in the order of columns."""
+        start = models.index_select(1, self.columns.positions)
+        torch.index_select(start, 0, trial, out=self.state[: len(trial)])
+        for layer, first in zip(self.factored, self.first, strict=True):
+            part = models[:, layer.weight : layer.weight + first[0].numel()]
+            first[: len(models)].copy_(part.view(len(models), *first.shape[1:]))
+        return start
+
+    def _finish(self, used: int, start: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the updates."""
+        from airfl.engines import fused_factors as kernels
+
+        dim, count = out.shape[1], len(self.columns.columns)
+        tile = self.tiles["held_update"]
+        blocks = -(-count // tile["BLOCK"])
+        kernels.held_update[(used * blocks,)](
+            start, self.state, self.trial, self.row, self.columns.columns, self.columns.parameters, out,
+            self.columns.width, dim, self.rate, COUNT=count, BLOCKS=blocks, **tile,
+        )  # fmt: skip
+        for layer, (xs, gs) in zip(self.factored, self.kept, strict=True):
+            tile = self.tiles["factored_update"]
+            blocks = -(-layer.inputs // tile["BK"]) * -(-layer.outputs // tile["BN"])
+            kernels.factored_update[(used * blocks,)](
+                xs, gs, self.taken, self.row, out[:, layer.weight :], dim, **self._factors(layer), **tile,
+                BLOCKS=blocks, PRECISION=self.precision,
+            )  # fmt: skip
+
+    def _record(self, width: int) -> Launch:
+        """One step of the first ``width`` replicas."""
+
+        def step() -> None:
+            self.width = width
+            for launch in self.launches:
+                launch()
+            self.step.add_(1)
+
+        self.step.zero_()
+        return _recorded(step) if self.inputs.is_cuda else step
+
+    def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(shape, device=self.inputs.device, dtype=dtype)
+
+    def _launch(self, kernel: Any, blocks: int, *arguments: Any, **constants: Any) -> Launch:
+        constants["PRECISION"] = self.precision
+        return lambda: kernel[(self.width * blocks,)](*arguments, **constants)
+
+    def _held(self, *firsts: int) -> tuple[torch.Tensor | int, ...]:
+        """Where pieces begin in the first row of state, and how long a row is."""
+        return *(self.state[:, self.columns.of[first] :] for first in firsts), self.columns.width
+
+    def _launches(self) -> list[Launch]:
+        """The kernels of one step, in order."""
+        forward, backward, activation, gradient = self._convolutions()
+        if activation is None:
+            activation = self._zeros(self.replicas, self.batch, self.layout.linears[0].inputs, dtype=self.kind)
+            forward.append(self._fetch(activation))
+        incoming: torch.Tensor | None = None
+        hidden: list[Launch] = []
+        for number, layer in enumerate(self.layout.linears[:-1]):
+            mode = 1 if number else 2 if gradient is not None else 0
+            target = incoming if number else gradient
+            out = self._zeros(self.replicas, self.batch, layer.outputs, dtype=self.kind)
+            incoming = torch.zeros_like(out)
+            make = self._factored if layer in self.factored else self._dense
+            ahead, back = make(layer, activation, out, incoming, target, mode)
+            forward.append(ahead)
+            hidden.insert(0, back)
+            activation = out
+        return [*forward, self._head(self.layout.linears[-1], activation, incoming), *hidden, *backward]
+
+    def _convolutions(self) -> tuple[list[Launch], list[Launch], torch.Tensor | None, torch.Tensor | None]:
+        """Forward and backward kernels, the activations that come out, and where their gradient is to be put."""
+        from airfl.engines import fused_images as images
+        from airfl.engines import fused_kernels as kernels
+
+        forward: list[Launch] = []
+        backward: list[Launch] = []
+        source = (self.inputs, self.index, self.step, self.steps)
+        x = choice = before = given = None
+        for number, block in enumerate(self.layout.convolutions):
+            last = number == len(self.layout.convolutions) - 1
+            places, count = block.places, block.filters
+            shape = {"B": self.batch, "H": block.height, "W": block.width}
+            shape |= {"KH": block.kernel[0], "KW": block.kernel[1], "N": count}
+            # The last block hands on what a linear layer reads: filters before places.
+            apart = (1, places) if last else (count, 1)
+            out = self._zeros(self.replicas, self.batch, places * count, dtype=self.kind)
+            given = torch.zeros_like(out)
+            taken = self._zeros(self.replicas, self.batch * places, count, dtype=torch.int8)
+            held = self._held(block.weight, block.bias)
+            tile = self.tiles["conv_forward" if number else "image_forward"]
+            rows = -(-self.batch * places // tile["BP"])
+            ahead = {**tile, "OUT_Q": apart[0], "OUT_N": apart[1], "BLOCKS": rows}
+            if not number:
+                forward.append(
+                    self._launch(images.image_pool_forward, rows, *source, *held, out, taken, **shape, **ahead)
+                )
+                tile = self.tiles["image_weight"]
+                pixels = (block.kernel[0] + 1) * (block.kernel[1] + 1)
+                sizes = {"UP": max(16, power_of_two(pixels)), "TAPS": max(16, power_of_two(block.fan_in))}
+                sizes |= {"BN": 16, "BLOCKS": count // 16, "DY_Q": apart[0], "DY_N": apart[1]}
+                backward = [
+                    self._launch(
+                        images.image_backward_weight, count // 16, *source, given, taken, *held, self.rate,
+                        **shape, **tile, **sizes,
+                    )
+                ]  # fmt: skip
+                x, choice, before = out, taken, given
+                continue
+            shape["C"] = block.channels
+            forward.append(self._launch(kernels.conv_pool_forward, rows, x, *held, out, taken, **shape, **ahead))
+            dense = self._zeros(self.replicas, self.batch, 4 * places * count, dtype=self.kind)
+            tile = self.tiles["conv_weight"]
+            parts = -(-block.fan_in // tile["BK"])
+            weight = self._launch(
+                kernels.conv_backward_weight, parts, x, dense, *held, self.rate, **shape, **tile, BLOCKS=parts
+            )
+            tile = dict(self.tiles["conv_input"])
+            tile["BM"] = max(16, min(tile["BM"], power_of_two(self.batch * block.width)))
+            tall = block.height * -(-self.batch * block.width // tile["BM"])
+            inner = self._launch(
+                kernels.conv_backward_input, tall, dense, *self._held(block.weight), choice, before,
+                **shape, **tile, SPREAD=number > 1, BLOCKS=tall,
+            )  # fmt: skip
+            backward = [*([self._unpool(given, taken, dense)] if last else []), inner, weight, *backward]
+            x, choice, before = out, taken, dense
+        return forward, backward, x, given
+
+    def _fetch(self, out: torch.Tensor) -> Launch:
+        """Bring the samples of the current step together, for models without convolutions."""
+        images = self.inputs.flatten(1)
+        fetched = self._zeros(self.replicas * self.batch, images.shape[1])
+
+        def fetch() -> None:
+            now = self.index[: self.width].index_select(1, self.step.long()).squeeze(1).clamp(min=0)
+            torch.index_select(images, 0, now.flatten(), out=fetched[: now.numel()])
+            out[: self.width].copy_(fetched[: now.numel()].view(*now.shape, -1))
+
+        return fetch
+
+    def _sizes(self, layer: LinearBlock) -> dict[str, int]:
+        return {"B": self.batch, "K": layer.inputs, "N": layer.outputs}
+
+    def _factors(self, layer: LinearBlock) -> dict[str, int]:
+        rows = self.steps * self.batch
+        return {**self._sizes(layer), "ROWS": rows, "BH": max(16, power_of_two(rows))}
+
+    def _tile(self, name: str, layer: LinearBlock) -> dict[str, int]:
+        tile = {**self.tiles[name], "BB": max(16, power_of_two(self.batch))}
+        tile["BN"] = max(16, min(tile.get("BN", 64), power_of_two(layer.outputs)))
+        tile["BK"] = max(16, min(tile["BK"], power_of_two(layer.inputs)))
+        return tile
+
+    def _factored(
+        self,
+        layer: LinearBlock,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        dy: torch.Tensor,
+        dx: torch.Tensor | None,
+        mode: int,
+    ) -> tuple[Launch, Launch]:
+        """Forward and backward pass of a layer whose weight is kept as factors."""
+        from airfl.engines import fused_factors as kernels
+
+        number, sizes = self.factored.index(layer), self._factors(layer)
+        factors = (self.first[number], self.trial, *self.kept[number], self.step, *self._held(layer.bias))
+        tile = self._tile("factored_forward", layer)
+        blocks = -(-layer.outputs // tile["BN"])
+        forward = self._launch(
+            kernels.factored_forward, blocks, x, *factors, self.rate, out, **sizes, **tile, BLOCKS=blocks
+        )
+        tile = self._tile("factored_backward", layer)
+        blocks = -(-layer.inputs // tile["BK"])
+        backward = self._launch(
+            kernels.factored_backward, blocks, dy, x, *factors, x if dx is None else dx, self.rate,
+            **sizes, **tile, MODE=mode, BLOCKS=blocks,
+        )  # fmt: skip
+        return forward, backward
+
+    def _dense(
+        self,
+        layer: LinearBlock,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        dy: torch.Tensor,
+        dx: torch.Tensor | None,
+        mode: int,
+    ) -> tuple[Launch, Launch]:
+        """Forward and backward pass of a layer with a weight for each replica."""
+        from airfl.engines import fused_kernels as kernels
+
+        sizes, held = self._sizes(layer), self._held(layer.weight, layer.bias)
+        tile = self._tile("linear_forward", layer)
+        blocks = -(-layer.outputs // tile["BN"])
+        forward = self._launch(kernels.linear_forward, blocks, x, *held, out, **sizes, **tile, BLOCKS=blocks)
+        tile = self._tile("linear_backward", layer)
+        blocks = -(-layer.inputs // tile["BK"])
+        backward = self._launch(
+            kernels.linear_backward, blocks, dy, x, *held, x if dx is None else dx, self.rate,
+            **sizes, **tile, MODE=mode, BLOCKS=blocks,
+        )  # fmt: skip
+        return forward, backward
+
+    def _unpool(self, dy: torch.Tensor, choice: torch.Tensor, dense: torch.Tensor) -> Launch:
+        from airfl.engines import fused_kernels as kernels
+
+        block, tile = self.layout.convolutions[-1], self.tiles["unpool"]
+        blocks = -(-self.batch * block.places // tile["BP"])
+        places = {"B": self.batch, "PH": block.pooled[0], "PW": block.pooled[1], "N": block.filters}
+        return self._launch(kernels.unpool, blocks, dy, choice, dense, **places, **tile, BLOCKS=blocks)
+
+    def _head(self, layer: LinearBlock, x: torch.Tensor, dx: torch.Tensor | None) -> Launch:
+        from airfl.engines import fused_kernels as kernels
+
+        tile = self._tile("head", layer)
+        return self._launch(
+            kernels.head, 1, x, *self._held(layer.weight, layer.bias), self.index, self.step, self.steps, self.labels,
+            self.losses, x if dx is None else dx, self.rate, **self._sizes(layer), **tile,
+            NEED_DX=dx is not None, RELU=dx is not None,
+        )  # fmt: skip
+
+
+def _recorded(step: Launch) -> Launch:
+    """Record one step as a CUDA graph; what warming up did to the buffers is overwritten before they are used."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()  # compiles the kernels
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
