@@ -86,17 +86,29 @@ class FusedEngine:
             for program in self._programs:
                 program.release()
             self._programs.clear()
-        where = (replicas, broadcast, steps, batch, inputs, labels, rate, size)
+        where = (replicas, broadcast, steps, batch, inputs, labels, self._images(inputs), rate, size)
         self._programs.append(Program(self.layout, self.precision, key, *where))
         return self._programs[-1]
+
+    def _images(self, inputs: torch.Tensor) -> torch.Tensor | None:
+        """What the first convolution reads, once for all programs."""
+        if not self.layout.convolutions:
+            return None
+        from airfl.engines.fused_images import strips
+
+        for program in self._programs:
+            if program.inputs.data_ptr() == inputs.data_ptr():
+                return program.images
+        return strips(inputs, self.layout.convolutions[0].kernel, PRECISIONS[self.precision][0])
 
     def bytes_per_replica(self, steps: int, batch: int) -> int:
         """What one replica takes: its state, its update, room for a copy of that, activations and their gradients."""
         size = torch.empty((), dtype=PRECISIONS[self.precision][0]).element_size()
-        maps = sum(block.places * block.filters * (6 * size + 1) for block in self.layout.convolutions)
+        maps = sum(block.places * block.filters * (2 * size + 1) for block in self.layout.convolutions)
+        state = 4 * self.spec.dim + sum(size * block.size for block in self.layout.convolutions[1:])
         maps += 0 if self.layout.convolutions else 4 * self.layout.linears[0].inputs  # samples that were fetched
         rows = sum(layer.inputs + layer.outputs for layer in self.layout.linears)
-        state, factors = 4 * self.spec.dim, 0
+        factors = 0
         for layer in self.layout.linears:
             if is_factored(self.layout, layer, steps * batch):  # of the weight of its trial a copy, at worst of its own
                 state -= (4 - size) * layer.inputs * layer.outputs

@@ -17,10 +17,9 @@ import triton.language as tl
 
 @triton.jit
 def conv_pool_forward(
-    x, weight, bias, stride, out, choice,
+    x, filters, apart, bias, stride, out, choice,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, OUT_Q: tl.constexpr, OUT_N: tl.constexpr, BLOCKS: tl.constexpr,
-    BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, BLOCKS: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Convolution, bias, ReLU and 2×2 max-pooling; ``choice`` says which of the four was taken, 4 for none."""
     PH: tl.constexpr = (H - KH + 1) // 2
@@ -34,7 +33,7 @@ def conv_pool_forward(
     b, q = p // P, p % P
     rows = x + (r * B + b) * (H * W * C) + ((q // PW) * 2 * W + (q % PW) * 2) * C
     n = tl.arange(0, N)
-    weight += r * stride
+    filters += r * apart
     a0 = tl.zeros((BP, N), dtype=tl.float32)
     a1 = tl.zeros((BP, N), dtype=tl.float32)
     a2 = tl.zeros((BP, N), dtype=tl.float32)
@@ -44,16 +43,16 @@ def conv_pool_forward(
         inside = k < K
         tap = k // C
         cols = ((tap // KW) * W + tap % KW) * C + k % C
-        w = tl.load(weight + k[:, None] * N + n[None, :], mask=inside[:, None], other=0.0).to(out.dtype.element_ty)
+        w = tl.load(filters + k[:, None] * N + n[None, :], mask=inside[:, None], other=0.0)
         at = rows[:, None] + cols[None, :]
         good = here[:, None] & inside[None, :]
-        v = tl.load(at, mask=good, other=0.0).to(out.dtype.element_ty)
+        v = tl.load(at, mask=good, other=0.0)
         a0 = tl.dot(v, w, a0, input_precision=PRECISION)
-        v = tl.load(at + C, mask=good, other=0.0).to(out.dtype.element_ty)
+        v = tl.load(at + C, mask=good, other=0.0)
         a1 = tl.dot(v, w, a1, input_precision=PRECISION)
-        v = tl.load(at + W * C, mask=good, other=0.0).to(out.dtype.element_ty)
+        v = tl.load(at + W * C, mask=good, other=0.0)
         a2 = tl.dot(v, w, a2, input_precision=PRECISION)
-        v = tl.load(at + (W + 1) * C, mask=good, other=0.0).to(out.dtype.element_ty)
+        v = tl.load(at + (W + 1) * C, mask=good, other=0.0)
         a3 = tl.dot(v, w, a3, input_precision=PRECISION)
     best = a0
     which = tl.zeros((BP, N), dtype=tl.int32)
@@ -64,10 +63,9 @@ def conv_pool_forward(
     which = tl.where(a3 > best, 3, which)
     best = tl.maximum(best, a3) + tl.load(bias + r * stride + n)[None, :]
     which = tl.where(best > 0.0, which, 4)
-    best = tl.maximum(best, 0.0)
-    where = (r * B + b) * (P * N) + q * OUT_Q
-    tl.store(out + where[:, None] + n[None, :] * OUT_N, best.to(out.dtype.element_ty), mask=here[:, None])
-    tl.store(choice + (r * B * P + p)[:, None] * N + n[None, :], which.to(tl.int8), mask=here[:, None])
+    at = (r * B * P + p)[:, None] * N + n[None, :]
+    tl.store(out + at, tl.maximum(best, 0.0).to(out.dtype.element_ty), mask=here[:, None])
+    tl.store(choice + at, which.to(tl.int8), mask=here[:, None])
 
 
 @triton.jit
@@ -142,37 +140,6 @@ def head(
 
 
 @triton.jit
-def _spread(dense, back, which, row, n, here, WIDE: tl.constexpr, N: tl.constexpr):
-    """Write a pooled gradient to the one of four places it came from, and zero to the others."""
-    back = back.to(dense.dtype.element_ty)
-    at = dense + row[:, None] + n[None, :]
-    tl.store(at, tl.where(which == 0, back, 0.0), mask=here[:, None])
-    tl.store(at + N, tl.where(which == 1, back, 0.0), mask=here[:, None])
-    tl.store(at + WIDE * N, tl.where(which == 2, back, 0.0), mask=here[:, None])
-    tl.store(at + (WIDE + 1) * N, tl.where(which == 3, back, 0.0), mask=here[:, None])
-
-
-@triton.jit
-def unpool(
-    dy, choice, dense,
-    B: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, N: tl.constexpr, BLOCKS: tl.constexpr, BP: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The gradient of flattened, pooled maps, [R, b, N·P], back to the places before pooling, [R, b, 2PH, 2PW, N]."""
-    P: tl.constexpr = PH * PW
-    pid = tl.program_id(0)
-    r = (pid // BLOCKS).to(tl.int64)
-    p = (pid % BLOCKS) * BP + tl.arange(0, BP)
-    n = tl.arange(0, N)
-    here = p < B * P
-    b, q = p // P, p % P
-    back = tl.load(dy + ((r * B + b) * (P * N) + q)[:, None] + n[None, :] * P, mask=here[:, None], other=0.0)
-    which = tl.load(choice + (r * B * P + p)[:, None] * N + n[None, :], mask=here[:, None], other=4)
-    row = (r * B + b) * (4 * P * N) + ((q // PW) * 4 * PW + (q % PW) * 2) * N
-    _spread(dense, back, which, row, n, here, 2 * PW, N)
-
-
-@triton.jit
 def linear_backward(
     dy, x, weight, bias, stride, dx, rate,
     B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, MODE: tl.constexpr, BLOCKS: tl.constexpr,
@@ -180,7 +147,7 @@ def linear_backward(
 ):  # fmt: skip
     """The gradient of the input and the SGD step of the weights, which are read and written once.
 
-    MODE 0: no gradient of the input is needed; 1: the input went through a ReLU; 2: ``unpool`` will see to that.
+    MODE 0: no gradient of the input is needed; 1: the input went through a ReLU; 2: it was pooled, and ``choice`` knows.
     """
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
@@ -212,54 +179,60 @@ def linear_backward(
 
 @triton.jit
 def conv_backward_input(
-    dy, weight, stride, choice, dx,
+    dy, choice, filters, apart, dx,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, SPREAD: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, BLOCKS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a convolution's input, which was pooled: as it is, or written where that pooling took it.
+    """The gradient of a convolution's input, from that of what was pooled, whose places are a quarter as many.
 
-    One program works on one row of all images, and goes through those taps only that such a row has.
+    One program works on TALL rows of 2×2 places of all images, and goes through those pooled rows only that they have
+    taps in common with. The four places are columns of one product.
     """
-    OH: tl.constexpr = H - KH + 1
-    OW: tl.constexpr = W - KW + 1
+    PH: tl.constexpr = (H - KH + 1) // 2
+    PW: tl.constexpr = (W - KW + 1) // 2
+    WIDE: tl.constexpr = (W + 1) // 2
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
-    y = (pid % BLOCKS) % H
-    m = (pid % BLOCKS) // H * BM + tl.arange(0, BM)
-    here = m < B * W
-    b, z = m // W, m % W
-    n, c = tl.arange(0, N), tl.arange(0, C)
-    weight += r * stride
-    dy += r * (B * OH * OW * N)
-    acc = tl.zeros((BM, C), dtype=tl.float32)
-    for tap in range(tl.maximum(y - OH + 1, 0) * KW, tl.minimum(y + 1, KH) * KW):
-        oz = z - tap % KW
-        good = here & (oz >= 0) & (oz < OW)
-        at = (b * OH + y - tap // KW) * OW + oz
-        g = tl.load(dy + at[:, None] * N + n[None, :], mask=good[:, None], other=0.0)
-        w = tl.load(weight + (tap * C + c)[:, None] * N + n[None, :]).to(g.dtype)
-        acc = tl.dot(g, tl.trans(w), acc, input_precision=PRECISION)
-    row = b * (H * W) + y * W + z
-    if SPREAD:
-        which = tl.load(choice + (r * (B * H * W) + row)[:, None] * C + c[None, :], mask=here[:, None], other=4)
-        wide = (r * B + b) * (4 * H * W * C) + (y * 4 * W + z * 2) * C
-        _spread(dx, acc, which, wide, c, here, 2 * W, C)
-    else:
-        at_dx = dx + (r * (B * H * W) + row)[:, None] * C + c[None, :]
-        tl.store(at_dx, acc.to(dx.dtype.element_ty), mask=here[:, None])
+    parts: tl.constexpr = (B * TALL * WIDE + BM - 1) // BM
+    top = (pid % BLOCKS) // parts * TALL
+    m = (pid % BLOCKS) % parts * BM + tl.arange(0, BM)
+    b, y, z = m // (TALL * WIDE), top + m // WIDE % TALL, m % WIDE
+    here = (b < B) & (2 * y < H)
+    j = tl.arange(0, 4 * C)
+    n, c, place = tl.arange(0, N), j % C, j // C
+    filters += r * apart
+    dy += r * (B * PH * PW * N)
+    choice += r * (B * PH * PW * N)
+    acc = tl.zeros((BM, 4 * C), dtype=tl.float32)
+    for up in range(tl.maximum(top - PH + 1, 0), tl.minimum(top + TALL - 1, KH // 2) + 1):
+        for left in range(KW // 2 + 1):
+            py, pz = y - up, z - left
+            good = (here & (py >= 0) & (py < PH) & (pz >= 0) & (pz < PW))[:, None]
+            at = ((b * PH + py) * PW + pz)[:, None] * N + n[None, :]
+            g = tl.load(dy + at, mask=good, other=0.0)
+            which = tl.load(choice + at, mask=good, other=4)
+            for s in tl.static_range(4):
+                ky, kx = 2 * up + place // 2 - s // 2, 2 * left + place % 2 - s % 2
+                tap = (ky >= 0) & (ky < KH) & (kx >= 0) & (kx < KW)
+                w = tl.load(filters + ((ky * KW + kx) * C + c)[:, None] * N + n[None, :], mask=tap[:, None], other=0.0)
+                acc = tl.dot(tl.where(which == s, g, 0.0).to(g.dtype), tl.trans(w), acc, input_precision=PRECISION)
+    row, column = 2 * y[:, None] + place[None, :] // 2, 2 * z[:, None] + place[None, :] % 2
+    at_dx = dx + (((r * B + b)[:, None] * H + row) * W + column) * C + c[None, :]
+    tl.store(at_dx, acc.to(dx.dtype.element_ty), mask=here[:, None] & (row < H) & (column < W))
 
 
 @triton.jit
 def conv_backward_weight(
-    x, dy, weight, bias, stride, rate,
+    x, dy, choice, weight, bias, stride, filters, apart, rate,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, COPY: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The SGD step of a convolution's weights and bias."""
-    OH: tl.constexpr = H - KH + 1
-    OW: tl.constexpr = W - KW + 1
+    """The SGD step of a convolution's weights and bias; where products need it, a copy in their type."""
+    PH: tl.constexpr = (H - KH + 1) // 2
+    PW: tl.constexpr = (W - KW + 1) // 2
     K: tl.constexpr = KH * KW * C
-    M: tl.constexpr = B * OH * OW
+    M: tl.constexpr = 4 * B * PH * PW
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
     block = pid % BLOCKS
@@ -270,18 +243,27 @@ def conv_backward_weight(
     cols = ((tap // KW) * W + tap % KW) * C + k % C
     acc = tl.zeros((BK, N), dtype=tl.float32)
     slope = tl.zeros((N,), dtype=tl.float32)
+    dy += r * (B * PH * PW * N)
+    choice += r * (B * PH * PW * N)
     for m0 in range(0, M, BM):
         m = m0 + tl.arange(0, BM)
-        here = m < M
-        b = m // (OH * OW)
-        rows = x + (r * B + b) * (H * W * C) + ((m // OW) % OH * W + m % OW) * C
-        v = tl.load(rows[:, None] + cols[None, :], mask=here[:, None] & inside[None, :], other=0.0)
-        g = tl.load(dy + (r * M + m)[:, None] * N + n[None, :], mask=here[:, None], other=0.0)
-        acc = tl.dot(tl.trans(v.to(g.dtype)), g, acc, input_precision=PRECISION)
+        here = (m < M)[:, None]
+        b, y, z = m // (4 * PH * PW), m // (2 * PW) % (2 * PH), m % (2 * PW)
+        rows = x + (r * B + b) * (H * W * C) + (y * W + z) * C
+        v = tl.load(rows[:, None] + cols[None, :], mask=here & inside[None, :], other=0.0)
+        at = ((b * PH + y // 2) * PW + z // 2)[:, None] * N + n[None, :]
+        g = tl.load(dy + at, mask=here, other=0.0)
+        which = tl.load(choice + at, mask=here, other=4)
+        g = tl.where(which == (y % 2 * 2 + z % 2)[:, None], g, 0.0).to(v.dtype)
+        acc = tl.dot(tl.trans(v), g, acc, input_precision=PRECISION)
         if block == 0:
             slope += tl.sum(g.to(tl.float32), axis=0)
-    at = weight + r * stride + k[:, None] * N + n[None, :]
-    tl.store(at, tl.load(at, mask=inside[:, None], other=0.0) - rate * acc, mask=inside[:, None])
+    own = k[:, None] * N + n[None, :]
+    at_weight = weight + r * stride + own
+    new = tl.load(at_weight, mask=inside[:, None], other=0.0) - rate * acc
+    tl.store(at_weight, new, mask=inside[:, None])
+    if COPY:
+        tl.store(filters + r * apart + own, new.to(filters.dtype.element_ty), mask=inside[:, None])
     if block == 0:
         at_bias = bias + r * stride + n
         tl.store(at_bias, tl.load(at_bias) - rate * slope)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from airfl.engines.fused_layout import Layout, LinearBlock
-from airfl.engines.fused_state import Columns
+from airfl.engines.fused_layout import ConvBlock, Layout, LinearBlock
+from airfl.engines.fused_state import Columns, places_of
 from airfl.engines.fused_widths import power_of_two, width_for
 
 #: How each precision stores activations, and how matrix units read float32.
@@ -26,17 +26,16 @@ LARGE, ROWS = 2**16, 128
 TILES: dict[str, dict[str, dict[str, int]]] = {
     "bf16": {
         "image_forward": {"BP": 64, "BK": 16, "num_warps": 4, "num_stages": 2},
-        "image_weight": {"BM": 64, "num_warps": 4, "num_stages": 2},
+        "image_weight": {"BM": 64, "num_warps": 4, "num_stages": 1},
         "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
         "conv_weight": {"BM": 128, "BK": 64, "num_warps": 4, "num_stages": 2},
-        "conv_input": {"BM": 128, "num_warps": 4, "num_stages": 3},
+        "conv_input": {"BM": 128, "num_warps": 4, "num_stages": 2},
         "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
         "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
-        "factored_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
-        "factored_backward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+        "factored_forward": {"BK": 64, "BN": 128, "num_warps": 4, "num_stages": 2},
+        "factored_backward": {"BK": 128, "BN": 32, "num_warps": 4, "num_stages": 3},
         "factored_update": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
         "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
-        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
         "head": {"BK": 256, "num_warps": 4, "num_stages": 1},
     },
     "float32": {
@@ -51,7 +50,6 @@ TILES: dict[str, dict[str, dict[str, int]]] = {
         "factored_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
         "factored_update": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 1},
         "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
-        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
         "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
     },
 }
@@ -69,6 +67,7 @@ class Program:
 
     Args:
         broadcast: how many models replicas can begin at.
+        images: what convolutions read, see ``strips``.
         size: what it takes, in bytes.
     """
 
@@ -83,17 +82,23 @@ class Program:
         batch: int,
         inputs: torch.Tensor,
         labels: torch.Tensor,
+        images: torch.Tensor | None,
         rate: float,
         size: int,
     ) -> None:
         self.key, self.bytes = key, size
         self.layout, self.replicas, self.steps, self.batch = layout, replicas, steps, batch
-        self.inputs, self.labels, self.rate = inputs, labels, rate
+        self.inputs, self.labels, self.images, self.rate = inputs, labels, images, rate
         self.kind, self.precision = PRECISIONS[precision]
         self.tiles = TILES["bf16" if self.kind == torch.bfloat16 else "float32"]
         self.factored = [layer for layer in layout.linears if is_factored(layout, layer, steps * batch)]
         self.columns = Columns.made(layout, self.factored, inputs.device)
         self.state = self._zeros(replicas, self.columns.width)
+        # Filters of all but the first convolution as products take them; in float32 those of the state.
+        self.copies = [
+            (block, self._zeros(replicas, block.size, dtype=self.kind))
+            for block in (layout.convolutions[1:] if self.kind != torch.float32 else ())
+        ]
         self.index = self._zeros(replicas, steps, batch, dtype=torch.int32)
         self.step = self._zeros(1, dtype=torch.int32)
         # Of each replica: the model it begins at, the steps it takes, and where its update goes.
@@ -156,8 +161,12 @@ class Program:
         start = models.index_select(1, self.columns.positions)
         torch.index_select(start, 0, trial, out=self.state[: len(trial)])
         for layer, first in zip(self.factored, self.first, strict=True):
-            part = models[:, layer.weight : layer.weight + first[0].numel()]
-            first[: len(models)].copy_(part.view(len(models), *first.shape[1:]))
+            shape = len(models), layer.outputs, -1, places_of(self.layout, layer)
+            part = models[:, layer.weight : layer.weight + first[0].numel()].reshape(shape).transpose(2, 3)
+            first[: len(models)].view(part.shape).copy_(part)
+        for block, copy in self.copies:
+            column = self.columns.of[block.weight]
+            copy[: len(trial)].copy_(self.state[: len(trial), column : column + block.size])
         return start
 
     def _finish(self, used: int, start: torch.Tensor, out: torch.Tensor) -> None:
@@ -176,7 +185,7 @@ class Program:
             blocks = -(-layer.inputs // tile["BK"]) * -(-layer.outputs // tile["BN"])
             kernels.factored_update[(used * blocks,)](
                 xs, gs, self.taken, self.row, out[:, layer.weight :], dim, **self._factors(layer), **tile,
-                BLOCKS=blocks, PRECISION=self.precision,
+                PLACES=places_of(self.layout, layer), BLOCKS=blocks, PRECISION=self.precision,
             )  # fmt: skip
 
     def _record(self, width: int) -> Launch:
@@ -198,16 +207,14 @@ class Program:
         constants["PRECISION"] = self.precision
         return lambda: kernel[(self.width * blocks,)](*arguments, **constants)
 
-    def _held(self, *firsts: int) -> tuple[torch.Tensor | int, ...]:
-        """Where pieces begin in the first row of state, and how long a row is."""
-        return *(self.state[:, self.columns.of[first] :] for first in firsts), self.columns.width
+    def _held(self, weight: int, bias: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Where two pieces begin in the first row of state, and how long a row is."""
+        first, second = self.columns.of[weight], self.columns.of[bias]
+        return self.state[:, first:], self.state[:, second:], self.columns.width
 
     def _launches(self) -> list[Launch]:
         """The kernels of one step, in order."""
-        forward, backward, activation, gradient = self._convolutions()
-        if activation is None:
-            activation = self._zeros(self.replicas, self.batch, self.layout.linears[0].inputs, dtype=self.kind)
-            forward.append(self._fetch(activation))
+        forward, backward, activation, gradient = self._convolutions() if self.layout.convolutions else self._fetched()
         incoming: torch.Tensor | None = None
         hidden: list[Launch] = []
         for number, layer in enumerate(self.layout.linears[:-1]):
@@ -222,67 +229,75 @@ class Program:
             activation = out
         return [*forward, self._head(self.layout.linears[-1], activation, incoming), *hidden, *backward]
 
-    def _convolutions(self) -> tuple[list[Launch], list[Launch], torch.Tensor | None, torch.Tensor | None]:
+    def _convolutions(self) -> tuple[list[Launch], list[Launch], torch.Tensor, torch.Tensor]:
         """Forward and backward kernels, the activations that come out, and where their gradient is to be put."""
-        from airfl.engines import fused_images as images
-        from airfl.engines import fused_kernels as kernels
+        from airfl.engines import fused_images, fused_kernels
 
+        assert self.images is not None
         forward: list[Launch] = []
         backward: list[Launch] = []
-        source = (self.inputs, self.index, self.step, self.steps)
-        x = choice = before = given = None
-        for number, block in enumerate(self.layout.convolutions):
-            last = number == len(self.layout.convolutions) - 1
-            places, count = block.places, block.filters
+        source = (self.images, self.index, self.step, self.steps)
+        x = given = None
+        for block in self.layout.convolutions:
+            out = self._zeros(self.replicas, self.batch, block.places * block.filters, dtype=self.kind)
+            dy, choice = torch.zeros_like(out), torch.zeros_like(out, dtype=torch.int8)
             shape = {"B": self.batch, "H": block.height, "W": block.width}
-            shape |= {"KH": block.kernel[0], "KW": block.kernel[1], "N": count}
-            # The last block hands on what a linear layer reads: filters before places.
-            apart = (1, places) if last else (count, 1)
-            out = self._zeros(self.replicas, self.batch, places * count, dtype=self.kind)
-            given = torch.zeros_like(out)
-            taken = self._zeros(self.replicas, self.batch * places, count, dtype=torch.int8)
+            shape |= {"KH": block.kernel[0], "KW": block.kernel[1], "N": block.filters}
             held = self._held(block.weight, block.bias)
-            tile = self.tiles["conv_forward" if number else "image_forward"]
-            rows = -(-self.batch * places // tile["BP"])
-            ahead = {**tile, "OUT_Q": apart[0], "OUT_N": apart[1], "BLOCKS": rows}
-            if not number:
-                forward.append(
-                    self._launch(images.image_pool_forward, rows, *source, *held, out, taken, **shape, **ahead)
+            tile = self.tiles["conv_forward" if x is not None else "image_forward"]
+            rows = -(-self.batch * block.places // tile["BP"])
+            if x is None or given is None:
+                shape["WIDE"] = self.images.shape[-1]
+                ahead = self._launch(
+                    fused_images.image_pool_forward, rows, *source, *held, out, choice, **shape, **tile, BLOCKS=rows
                 )
                 tile = self.tiles["image_weight"]
-                pixels = (block.kernel[0] + 1) * (block.kernel[1] + 1)
-                sizes = {"UP": max(16, power_of_two(pixels)), "TAPS": max(16, power_of_two(block.fan_in))}
-                sizes |= {"BN": 16, "BLOCKS": count // 16, "DY_Q": apart[0], "DY_N": apart[1]}
+                sizes = {"UP": max(16, power_of_two((block.kernel[0] + 1) * shape["WIDE"]))}
+                sizes |= {"TAPS": max(16, power_of_two(block.fan_in)), "BLOCKS": block.filters // 16, "BN": 16}
                 backward = [
                     self._launch(
-                        images.image_backward_weight, count // 16, *source, given, taken, *held, self.rate,
+                        fused_images.image_backward_weight, block.filters // 16, *source, dy, choice, *held, self.rate,
                         **shape, **tile, **sizes,
                     )
                 ]  # fmt: skip
-                x, choice, before = out, taken, given
-                continue
-            shape["C"] = block.channels
-            forward.append(self._launch(kernels.conv_pool_forward, rows, x, *held, out, taken, **shape, **ahead))
-            dense = self._zeros(self.replicas, self.batch, 4 * places * count, dtype=self.kind)
-            tile = self.tiles["conv_weight"]
-            parts = -(-block.fan_in // tile["BK"])
-            weight = self._launch(
-                kernels.conv_backward_weight, parts, x, dense, *held, self.rate, **shape, **tile, BLOCKS=parts
-            )
-            tile = dict(self.tiles["conv_input"])
-            tile["BM"] = max(16, min(tile["BM"], power_of_two(self.batch * block.width)))
-            tall = block.height * -(-self.batch * block.width // tile["BM"])
-            inner = self._launch(
-                kernels.conv_backward_input, tall, dense, *self._held(block.weight), choice, before,
-                **shape, **tile, SPREAD=number > 1, BLOCKS=tall,
-            )  # fmt: skip
-            backward = [*([self._unpool(given, taken, dense)] if last else []), inner, weight, *backward]
-            x, choice, before = out, taken, dense
+            else:
+                shape["C"] = block.channels
+                filters = next((copy for of, copy in self.copies if of is block), held[0])
+                of_products = (filters, filters.stride(0))
+                ahead = self._launch(
+                    fused_kernels.conv_pool_forward, rows, x, *of_products, *held[1:], out, choice,
+                    **shape, **tile, BLOCKS=rows,
+                )  # fmt: skip
+                tile = self.tiles["conv_weight"]
+                parts = -(-block.fan_in // tile["BK"])
+                weight = self._launch(
+                    fused_kernels.conv_backward_weight, parts, x, dy, choice, *held, *of_products, self.rate,
+                    **shape, **tile, COPY=filters is not held[0], BLOCKS=parts,
+                )  # fmt: skip
+                tile, blocks = self._quads(block)
+                inner = self._launch(
+                    fused_kernels.conv_backward_input, blocks, dy, choice, *of_products, given,
+                    **shape, **tile, BLOCKS=blocks,
+                )  # fmt: skip
+                backward = [inner, weight, *backward]
+            forward.append(ahead)
+            x, given = out, dy
+        assert x is not None
+        assert given is not None
         return forward, backward, x, given
 
-    def _fetch(self, out: torch.Tensor) -> Launch:
-        """Bring the samples of the current step together, for models without convolutions."""
+    def _quads(self, block: ConvBlock) -> tuple[dict[str, int], int]:
+        """How the places of a convolution's input are shared out, four by four, and among how many programs."""
+        tile = dict(self.tiles["conv_input"])
+        tall, wide = -(-block.height // 2), self.batch * -(-block.width // 2)
+        tile["TALL"] = max(1, min(tall, tile["BM"] // wide))
+        tile["BM"] = max(16, min(tile["BM"], power_of_two(wide * tile["TALL"])))
+        return tile, -(-tall // tile["TALL"]) * -(-wide * tile["TALL"] // tile["BM"])
+
+    def _fetched(self) -> tuple[list[Launch], list[Launch], torch.Tensor, None]:
+        """The samples of a step brought together, for models without convolutions."""
         images = self.inputs.flatten(1)
+        out = self._zeros(self.replicas, self.batch, images.shape[1], dtype=self.kind)
         fetched = self._zeros(self.replicas * self.batch, images.shape[1])
 
         def fetch() -> None:
@@ -290,7 +305,7 @@ class Program:
             torch.index_select(images, 0, now.flatten(), out=fetched[: now.numel()])
             out[: self.width].copy_(fetched[: now.numel()].view(*now.shape, -1))
 
-        return fetch
+        return [fetch], [], out, None
 
     def _sizes(self, layer: LinearBlock) -> dict[str, int]:
         return {"B": self.batch, "K": layer.inputs, "N": layer.outputs}
@@ -318,7 +333,8 @@ class Program:
         from airfl.engines import fused_factors as kernels
 
         number, sizes = self.factored.index(layer), self._factors(layer)
-        factors = (self.first[number], self.trial, *self.kept[number], self.step, *self._held(layer.bias))
+        _, bias, stride = self._held(layer.bias, layer.bias)
+        factors = (self.first[number], self.trial, *self.kept[number], self.step, bias, stride)
         tile = self._tile("factored_forward", layer)
         blocks = -(-layer.outputs // tile["BN"])
         forward = self._launch(
@@ -355,14 +371,6 @@ class Program:
             **sizes, **tile, MODE=mode, BLOCKS=blocks,
         )  # fmt: skip
         return forward, backward
-
-    def _unpool(self, dy: torch.Tensor, choice: torch.Tensor, dense: torch.Tensor) -> Launch:
-        from airfl.engines import fused_kernels as kernels
-
-        block, tile = self.layout.convolutions[-1], self.tiles["unpool"]
-        blocks = -(-self.batch * block.places // tile["BP"])
-        places = {"B": self.batch, "PH": block.pooled[0], "PW": block.pooled[1], "N": block.filters}
-        return self._launch(kernels.unpool, blocks, dy, choice, dense, **places, **tile, BLOCKS=blocks)
 
     def _head(self, layer: LinearBlock, x: torch.Tensor, dx: torch.Tensor | None) -> Launch:
         from airfl.engines import fused_kernels as kernels
