@@ -104,7 +104,7 @@ class FusedEngine:
     def bytes_per_replica(self, steps: int, batch: int) -> int:
         """What one replica takes: its state, its update, room for a copy of that, activations and their gradients."""
         size = torch.empty((), dtype=PRECISIONS[self.precision][0]).element_size()
-        maps = sum(block.places * block.filters * (2 * size + 1) for block in self.layout.convolutions)
+        maps = sum(block.places * block.filters * (6 * size + 1) for block in self.layout.convolutions)
         state = 4 * self.spec.dim + sum(size * block.size for block in self.layout.convolutions[1:])
         maps += 0 if self.layout.convolutions else 4 * self.layout.linears[0].inputs  # samples that were fetched
         rows = sum(layer.inputs + layer.outputs for layer in self.layout.linears)

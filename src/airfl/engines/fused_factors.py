@@ -91,9 +91,9 @@ def factored_backward(
 def factored_update(
     xs, gs, taken, row, out, dim,
     B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
-    PLACES: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, BH: tl.constexpr, PRECISION: tl.constexpr,
+    BK: tl.constexpr, BN: tl.constexpr, BH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """GᵀX, which is the weight's update, written where it belongs: rows x have maps channels last, models do not."""
+    """GᵀX, which is the weight's update, written where it belongs."""
     WIDE: tl.constexpr = (K + BK - 1) // BK
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
@@ -102,8 +102,7 @@ def factored_update(
     h = tl.arange(0, BH)
     kept = (h < tl.load(taken + r) * B)[:, None]
     g = tl.load(gs + (r * ROWS + h)[:, None] * N + n[None, :], mask=kept & (n < N)[None, :], other=0.0)
-    own = (k % PLACES) * (K // PLACES) + k // PLACES
-    v = tl.load(xs + (r * ROWS + h)[:, None] * K + own[None, :], mask=kept & (k < K)[None, :], other=0.0)
+    v = tl.load(xs + (r * ROWS + h)[:, None] * K + k[None, :], mask=kept & (k < K)[None, :], other=0.0)
     product = tl.dot(tl.trans(g), v, input_precision=PRECISION)
     at = out + tl.load(row + r).to(tl.int64) * dim + n[:, None] * K + k[None, :]
     tl.store(at, product, mask=(n < N)[:, None] & (k < K)[None, :])

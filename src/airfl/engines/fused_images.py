@@ -47,7 +47,8 @@ def _moved(weight, ky, kx, n, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexp
 def image_pool_forward(
     x, index, step, steps, weight, bias, stride, out, choice,
     B: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexpr,
-    WIDE: tl.constexpr, BLOCKS: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    WIDE: tl.constexpr, UP: tl.constexpr, OUT_Q: tl.constexpr, OUT_N: tl.constexpr, BLOCKS: tl.constexpr,
+    BP: tl.constexpr, EACH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Convolution, bias, ReLU and 2×2 max-pooling; ``choice`` says which of the four was taken, 4 for none."""
     PH: tl.constexpr = (H - KH + 1) // 2
@@ -55,53 +56,53 @@ def image_pool_forward(
     P: tl.constexpr = PH * PW
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
-    p = (pid % BLOCKS) * BP + tl.arange(0, BP)
-    here = p < B * P
-    rows = _patch_base(x, index, tl.load(step), r, p, steps, B, H, P, PW, WIDE)
-    n = tl.arange(0, N)
+    n, k = tl.arange(0, N), tl.arange(0, UP)
+    ky, kx = k // WIDE, k % WIDE
+    t = tl.load(step)
     weight += r * stride
     kind = out.dtype.element_ty
-    a0 = tl.zeros((BP, N), dtype=tl.float32)
-    a1 = tl.zeros((BP, N), dtype=tl.float32)
-    a2 = tl.zeros((BP, N), dtype=tl.float32)
-    a3 = tl.zeros((BP, N), dtype=tl.float32)
-    for k0 in range(0, (KH + 1) * WIDE, BK):
-        k = k0 + tl.arange(0, BK)
-        ky, kx = k // WIDE, k % WIDE
-        at = rows[:, None] + (ky * (PW * WIDE) + kx)[None, :]
-        v = tl.load(at, mask=here[:, None] & (ky <= KH)[None, :], other=0.0)
-        a0 = tl.dot(v, _moved(weight, ky, kx, n, KH, KW, N).to(kind), a0, input_precision=PRECISION)
-        a1 = tl.dot(v, _moved(weight, ky, kx - 1, n, KH, KW, N).to(kind), a1, input_precision=PRECISION)
-        a2 = tl.dot(v, _moved(weight, ky - 1, kx, n, KH, KW, N).to(kind), a2, input_precision=PRECISION)
-        a3 = tl.dot(v, _moved(weight, ky - 1, kx - 1, n, KH, KW, N).to(kind), a3, input_precision=PRECISION)
-    best = a0
-    which = tl.zeros((BP, N), dtype=tl.int32)
-    which = tl.where(a1 > best, 1, which)
-    best = tl.maximum(best, a1)
-    which = tl.where(a2 > best, 2, which)
-    best = tl.maximum(best, a2)
-    which = tl.where(a3 > best, 3, which)
-    best = tl.maximum(best, a3) + tl.load(bias + r * stride + n)[None, :]
-    which = tl.where(best > 0.0, which, 4)
-    at = (r * B * P + p)[:, None] * N + n[None, :]
-    tl.store(out + at, tl.maximum(best, 0.0).to(kind), mask=here[:, None])
-    tl.store(choice + at, which.to(tl.int8), mask=here[:, None])
+    w0 = _moved(weight, ky, kx, n, KH, KW, N).to(kind)
+    w1 = _moved(weight, ky, kx - 1, n, KH, KW, N).to(kind)
+    w2 = _moved(weight, ky - 1, kx, n, KH, KW, N).to(kind)
+    w3 = _moved(weight, ky - 1, kx - 1, n, KH, KW, N).to(kind)
+    shift = tl.load(bias + r * stride + n)[None, :]
+    first = (pid % BLOCKS) * (BP * EACH)
+    for p0 in range(first, first + BP * EACH, BP):
+        p = p0 + tl.arange(0, BP)
+        here = (p < B * P)[:, None]
+        rows = _patch_base(x, index, t, r, p, steps, B, H, P, PW, WIDE)
+        at_pixel = rows[:, None] + (ky * (PW * WIDE) + kx)[None, :]
+        v = tl.load(at_pixel, mask=here & (ky <= KH)[None, :], other=0.0)
+        best = tl.dot(v, w0, input_precision=PRECISION)
+        which = tl.zeros((BP, N), dtype=tl.int32)
+        score = tl.dot(v, w1, input_precision=PRECISION)
+        which = tl.where(score > best, 1, which)
+        best = tl.maximum(best, score)
+        score = tl.dot(v, w2, input_precision=PRECISION)
+        which = tl.where(score > best, 2, which)
+        best = tl.maximum(best, score)
+        score = tl.dot(v, w3, input_precision=PRECISION)
+        which = tl.where(score > best, 3, which)
+        best = tl.maximum(best, score) + shift
+        which = tl.where(best > 0.0, which, 4)
+        where = (r * B + p // P) * (P * N) + (p % P) * OUT_Q
+        tl.store(out + where[:, None] + n[None, :] * OUT_N, tl.maximum(best, 0.0).to(kind), mask=here)
+        tl.store(choice + (r * B * P + p)[:, None] * N + n[None, :], which.to(tl.int8), mask=here)
 
 
 @triton.jit
-def _of_taps(total, k, tap, s: tl.constexpr, KW: tl.constexpr, WIDE: tl.constexpr):
-    """The sums over pixels of a patch, as sums over the taps of the filter that lies (s // 2, s % 2) further."""
-    pixel = (tap // KW + s // 2) * WIDE + tap % KW + s % 2
-    of_filter = tl.sum(tl.where((tl.arange(0, 4) == s)[None, :, None], total, 0.0), axis=1)
-    return tl.dot((pixel[:, None] == k[None, :]).to(tl.float32), of_filter, input_precision="ieee")
+def _of_taps(total, k, tap, y, x, KW: tl.constexpr, WIDE: tl.constexpr):
+    """The sums over pixels of a patch, as sums over the taps of the filter that lies (y, x) further."""
+    pixel = (tap // KW + y) * WIDE + tap % KW + x
+    return tl.dot((pixel[:, None] == k[None, :]).to(tl.float32), total, input_precision="ieee")
 
 
 @triton.jit
 def image_backward_weight(
     x, index, step, steps, dy, choice, weight, bias, stride, rate,
     B: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexpr,
-    WIDE: tl.constexpr, BN: tl.constexpr, BLOCKS: tl.constexpr,
-    UP: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    WIDE: tl.constexpr, UP: tl.constexpr, DY_Q: tl.constexpr, DY_N: tl.constexpr, BN: tl.constexpr,
+    BLOCKS: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The SGD step of the filters and biases, from the gradient of what was pooled."""
     PH: tl.constexpr = (H - KH + 1) // 2
@@ -113,29 +114,30 @@ def image_backward_weight(
     k = tl.arange(0, UP)
     ky, kx = k // WIDE, k % WIDE
     t = tl.load(step)
-    total = tl.zeros((UP, 4 * BN), dtype=tl.float32)
-    slope = tl.zeros((BN,), dtype=tl.float32)
+    a0 = tl.zeros((UP, BN), dtype=tl.float32)
+    a1 = tl.zeros((UP, BN), dtype=tl.float32)
+    a2 = tl.zeros((UP, BN), dtype=tl.float32)
+    a3 = tl.zeros((UP, BN), dtype=tl.float32)
+    slopes = tl.zeros((BM, BN), dtype=tl.float32)
     for m0 in range(0, B * P, BM):
         p = m0 + tl.arange(0, BM)
         here = p < B * P
         rows = _patch_base(x, index, t, r, p, steps, B, H, P, PW, WIDE)
         at_pixel = rows[:, None] + (ky * (PW * WIDE) + kx)[None, :]
-        v = tl.load(at_pixel, mask=here[:, None] & (ky <= KH)[None, :], other=0.0)
-        at = (r * B * P + p)[:, None] * N + n[None, :]
-        g = tl.load(dy + at, mask=here[:, None], other=0.0)
-        which = tl.load(choice + at, mask=here[:, None], other=4)
-        g = tl.where(which < 4, g, 0.0).to(v.dtype)
-        # One column for each of the four patches.
-        of_four = which[:, None, :] == tl.arange(0, 4)[None, :, None]
-        four = tl.reshape(tl.where(of_four, g[:, None, :], 0.0).to(v.dtype), (BM, 4 * BN))
-        total = tl.dot(tl.trans(v), four, total, input_precision=PRECISION)
-        slope += tl.sum(g.to(tl.float32), axis=0)
+        v = tl.trans(tl.load(at_pixel, mask=here[:, None] & (ky <= KH)[None, :], other=0.0))
+        at = (r * B + p // P) * (P * N) + (p % P) * DY_Q
+        g = tl.load(dy + at[:, None] + n[None, :] * DY_N, mask=here[:, None], other=0.0)
+        which = tl.load(choice + (r * B * P + p)[:, None] * N + n[None, :], mask=here[:, None], other=4)
+        a0 = tl.dot(v, tl.where(which == 0, g, 0.0).to(g.dtype), a0, input_precision=PRECISION)
+        a1 = tl.dot(v, tl.where(which == 1, g, 0.0).to(g.dtype), a1, input_precision=PRECISION)
+        a2 = tl.dot(v, tl.where(which == 2, g, 0.0).to(g.dtype), a2, input_precision=PRECISION)
+        a3 = tl.dot(v, tl.where(which == 3, g, 0.0).to(g.dtype), a3, input_precision=PRECISION)
+        slopes += tl.where(which < 4, g, 0.0).to(tl.float32)
     tap = tl.arange(0, TAPS)
-    apart = tl.reshape(total, (UP, 4, BN))
-    gradient = _of_taps(apart, k, tap, 0, KW, WIDE) + _of_taps(apart, k, tap, 1, KW, WIDE)
-    gradient += _of_taps(apart, k, tap, 2, KW, WIDE) + _of_taps(apart, k, tap, 3, KW, WIDE)
+    total = _of_taps(a0, k, tap, 0, 0, KW, WIDE) + _of_taps(a1, k, tap, 0, 1, KW, WIDE)
+    total += _of_taps(a2, k, tap, 1, 0, KW, WIDE) + _of_taps(a3, k, tap, 1, 1, KW, WIDE)
     inside = (tap < KH * KW)[:, None]
     at_weight = weight + r * stride + tap[:, None] * N + n[None, :]
-    tl.store(at_weight, tl.load(at_weight, mask=inside, other=0.0) - rate * gradient, mask=inside)
+    tl.store(at_weight, tl.load(at_weight, mask=inside, other=0.0) - rate * total, mask=inside)
     at_bias = bias + r * stride + n
-    tl.store(at_bias, tl.load(at_bias) - rate * slope)
+    tl.store(at_bias, tl.load(at_bias) - rate * tl.sum(slopes, axis=0))

@@ -19,7 +19,8 @@ import triton.language as tl
 def conv_pool_forward(
     x, filters, apart, bias, stride, out, choice,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, BLOCKS: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, OUT_Q: tl.constexpr, OUT_N: tl.constexpr, BLOCKS: tl.constexpr,
+    BP: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Convolution, bias, ReLU and 2×2 max-pooling; ``choice`` says which of the four was taken, 4 for none."""
     PH: tl.constexpr = (H - KH + 1) // 2
@@ -63,9 +64,10 @@ def conv_pool_forward(
     which = tl.where(a3 > best, 3, which)
     best = tl.maximum(best, a3) + tl.load(bias + r * stride + n)[None, :]
     which = tl.where(best > 0.0, which, 4)
-    at = (r * B * P + p)[:, None] * N + n[None, :]
-    tl.store(out + at, tl.maximum(best, 0.0).to(out.dtype.element_ty), mask=here[:, None])
-    tl.store(choice + at, which.to(tl.int8), mask=here[:, None])
+    where = (r * B + b) * (P * N) + q * OUT_Q
+    best = tl.maximum(best, 0.0).to(out.dtype.element_ty)
+    tl.store(out + where[:, None] + n[None, :] * OUT_N, best, mask=here[:, None])
+    tl.store(choice + (r * B * P + p)[:, None] * N + n[None, :], which.to(tl.int8), mask=here[:, None])
 
 
 @triton.jit
@@ -147,7 +149,7 @@ def linear_backward(
 ):  # fmt: skip
     """The gradient of the input and the SGD step of the weights, which are read and written once.
 
-    MODE 0: no gradient of the input is needed; 1: the input went through a ReLU; 2: it was pooled, and ``choice`` knows.
+    MODE 0: no gradient of the input is needed; 1: the input went through a ReLU; 2: ``unpool`` will see to that.
     """
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
@@ -178,44 +180,70 @@ def linear_backward(
 
 
 @triton.jit
+def unpool(
+    dy, choice, dense, bias, stride, rate,
+    B: tl.constexpr, P: tl.constexpr, N: tl.constexpr, DY_Q: tl.constexpr, DY_N: tl.constexpr,
+    BP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of what was pooled, four for each place [R, b, P, 4, N]: zero but where it was taken from.
+
+    The step of the biases comes with it.
+    """
+    r = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, N)
+    slopes = tl.zeros((BP, N), dtype=tl.float32)
+    for p0 in range(0, B * P, BP):
+        p = p0 + tl.arange(0, BP)
+        here = (p < B * P)[:, None]
+        at = (r * B + p // P) * (P * N) + (p % P) * DY_Q
+        g = tl.load(dy + at[:, None] + n[None, :] * DY_N, mask=here, other=0.0)
+        own = (r * B * P + p)[:, None] * N + n[None, :]
+        which = tl.load(choice + own, mask=here, other=4)
+        slopes += tl.where(which < 4, g, 0.0).to(tl.float32)
+        for s in tl.static_range(4):
+            at_dense = dense + (r * B * P + p)[:, None] * (4 * N) + s * N + n[None, :]
+            tl.store(at_dense, tl.where(which == s, g, 0.0).to(g.dtype), mask=here)
+    at_bias = bias + r * stride + n
+    tl.store(at_bias, tl.load(at_bias) - rate * tl.sum(slopes, axis=0))
+
+
+@triton.jit
 def conv_backward_input(
-    dy, choice, filters, apart, dx,
+    dense, filters, apart, dx,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     N: tl.constexpr, BLOCKS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a convolution's input, from that of what was pooled, whose places are a quarter as many.
+    """The gradient of a convolution's input, for 2×2 places at a time, which are columns of one product.
 
-    One program works on TALL rows of 2×2 places of all images, and goes through those pooled rows only that they have
-    taps in common with. The four places are columns of one product.
+    One program works on TALL rows of them in all images, and goes through those pooled rows only that have taps in
+    common with these.
     """
     PH: tl.constexpr = (H - KH + 1) // 2
     PW: tl.constexpr = (W - KW + 1) // 2
     WIDE: tl.constexpr = (W + 1) // 2
+    PARTS: tl.constexpr = (B * TALL * WIDE + BM - 1) // BM
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
-    parts: tl.constexpr = (B * TALL * WIDE + BM - 1) // BM
-    top = (pid % BLOCKS) // parts * TALL
-    m = (pid % BLOCKS) % parts * BM + tl.arange(0, BM)
+    top = (pid % BLOCKS) // PARTS * TALL
+    m = (pid % BLOCKS) % PARTS * BM + tl.arange(0, BM)
     b, y, z = m // (TALL * WIDE), top + m // WIDE % TALL, m % WIDE
     here = (b < B) & (2 * y < H)
-    j = tl.arange(0, 4 * C)
-    n, c, place = tl.arange(0, N), j % C, j // C
+    j, n = tl.arange(0, 4 * C), tl.arange(0, N)
+    c, place = j % C, j // C
     filters += r * apart
-    dy += r * (B * PH * PW * N)
-    choice += r * (B * PH * PW * N)
+    dense += r * (4 * B * PH * PW * N)
     acc = tl.zeros((BM, 4 * C), dtype=tl.float32)
     for up in range(tl.maximum(top - PH + 1, 0), tl.minimum(top + TALL - 1, KH // 2) + 1):
         for left in range(KW // 2 + 1):
             py, pz = y - up, z - left
             good = (here & (py >= 0) & (py < PH) & (pz >= 0) & (pz < PW))[:, None]
-            at = ((b * PH + py) * PW + pz)[:, None] * N + n[None, :]
-            g = tl.load(dy + at, mask=good, other=0.0)
-            which = tl.load(choice + at, mask=good, other=4)
+            at = ((b * PH + py) * PW + pz)[:, None] * (4 * N) + n[None, :]
             for s in tl.static_range(4):
+                g = tl.load(dense + s * N + at, mask=good, other=0.0)
                 ky, kx = 2 * up + place // 2 - s // 2, 2 * left + place % 2 - s % 2
                 tap = (ky >= 0) & (ky < KH) & (kx >= 0) & (kx < KW)
                 w = tl.load(filters + ((ky * KW + kx) * C + c)[:, None] * N + n[None, :], mask=tap[:, None], other=0.0)
-                acc = tl.dot(tl.where(which == s, g, 0.0).to(g.dtype), tl.trans(w), acc, input_precision=PRECISION)
+                acc = tl.dot(g, tl.trans(w), acc, input_precision=PRECISION)
     row, column = 2 * y[:, None] + place[None, :] // 2, 2 * z[:, None] + place[None, :] % 2
     at_dx = dx + (((r * B + b)[:, None] * H + row) * W + column) * C + c[None, :]
     tl.store(at_dx, acc.to(dx.dtype.element_ty), mask=here[:, None] & (row < H) & (column < W))
@@ -223,47 +251,37 @@ def conv_backward_input(
 
 @triton.jit
 def conv_backward_weight(
-    x, dy, choice, weight, bias, stride, filters, apart, rate,
+    x, dense, weight, stride, filters, apart, rate,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     N: tl.constexpr, COPY: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The SGD step of a convolution's weights and bias; where products need it, a copy in their type."""
+    """The SGD step of a convolution's weights; where products need it, a copy in their type."""
     PH: tl.constexpr = (H - KH + 1) // 2
     PW: tl.constexpr = (W - KW + 1) // 2
     K: tl.constexpr = KH * KW * C
     M: tl.constexpr = 4 * B * PH * PW
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
-    block = pid % BLOCKS
-    k = block * BK + tl.arange(0, BK)
+    k = (pid % BLOCKS) * BK + tl.arange(0, BK)
     n = tl.arange(0, N)
     inside = k < K
     tap = k // C
     cols = ((tap // KW) * W + tap % KW) * C + k % C
     acc = tl.zeros((BK, N), dtype=tl.float32)
-    slope = tl.zeros((N,), dtype=tl.float32)
-    dy += r * (B * PH * PW * N)
-    choice += r * (B * PH * PW * N)
+    x += r * (B * H * W * C)
+    dense += r * (M * N)
     for m0 in range(0, M, BM):
         m = m0 + tl.arange(0, BM)
         here = (m < M)[:, None]
-        b, y, z = m // (4 * PH * PW), m // (2 * PW) % (2 * PH), m % (2 * PW)
-        rows = x + (r * B + b) * (H * W * C) + (y * W + z) * C
-        v = tl.load(rows[:, None] + cols[None, :], mask=here & inside[None, :], other=0.0)
-        at = ((b * PH + y // 2) * PW + z // 2)[:, None] * N + n[None, :]
-        g = tl.load(dy + at, mask=here, other=0.0)
-        which = tl.load(choice + at, mask=here, other=4)
-        g = tl.where(which == (y % 2 * 2 + z % 2)[:, None], g, 0.0).to(v.dtype)
+        q, s = m // 4 % (PH * PW), m % 4
+        rows = (m // (4 * PH * PW)) * (H * W * C) + ((2 * (q // PW) + s // 2) * W + 2 * (q % PW) + s % 2) * C
+        v = tl.load(x + rows[:, None] + cols[None, :], mask=here & inside[None, :], other=0.0)
+        g = tl.load(dense + m[:, None] * N + n[None, :], mask=here, other=0.0)
         acc = tl.dot(tl.trans(v), g, acc, input_precision=PRECISION)
-        if block == 0:
-            slope += tl.sum(g.to(tl.float32), axis=0)
     own = k[:, None] * N + n[None, :]
     at_weight = weight + r * stride + own
     new = tl.load(at_weight, mask=inside[:, None], other=0.0) - rate * acc
     tl.store(at_weight, new, mask=inside[:, None])
     if COPY:
         tl.store(filters + r * apart + own, new.to(filters.dtype.element_ty), mask=inside[:, None])
-    if block == 0:
-        at_bias = bias + r * stride + n
-        tl.store(at_bias, tl.load(at_bias) - rate * slope)

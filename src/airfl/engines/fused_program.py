@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from airfl.engines.fused_layout import ConvBlock, Layout, LinearBlock
-from airfl.engines.fused_state import Columns, places_of
+from airfl.engines.fused_state import Columns
 from airfl.engines.fused_widths import power_of_two, width_for
 
 #: How each precision stores activations, and how matrix units read float32.
@@ -25,7 +25,7 @@ LARGE, ROWS = 2**16, 128
 #: Tile sizes and launch settings of each kernel, as tuned on an H200.
 TILES: dict[str, dict[str, dict[str, int]]] = {
     "bf16": {
-        "image_forward": {"BP": 64, "BK": 16, "num_warps": 4, "num_stages": 2},
+        "image_forward": {"BP": 128, "EACH": 1, "num_warps": 4, "num_stages": 2},
         "image_weight": {"BM": 64, "num_warps": 4, "num_stages": 1},
         "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
         "conv_weight": {"BM": 128, "BK": 64, "num_warps": 4, "num_stages": 2},
@@ -35,11 +35,12 @@ TILES: dict[str, dict[str, dict[str, int]]] = {
         "factored_forward": {"BK": 64, "BN": 128, "num_warps": 4, "num_stages": 2},
         "factored_backward": {"BK": 128, "BN": 32, "num_warps": 4, "num_stages": 3},
         "factored_update": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
+        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
         "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
         "head": {"BK": 256, "num_warps": 4, "num_stages": 1},
     },
     "float32": {
-        "image_forward": {"BP": 32, "BK": 16, "num_warps": 4, "num_stages": 2},
+        "image_forward": {"BP": 32, "EACH": 1, "num_warps": 4, "num_stages": 2},
         "image_weight": {"BM": 32, "num_warps": 4, "num_stages": 2},
         "conv_forward": {"BP": 32, "BK": 64, "num_warps": 4, "num_stages": 2},
         "conv_weight": {"BM": 64, "BK": 32, "num_warps": 4, "num_stages": 2},
@@ -49,6 +50,7 @@ TILES: dict[str, dict[str, dict[str, int]]] = {
         "factored_forward": {"BK": 32, "BN": 64, "num_warps": 4, "num_stages": 2},
         "factored_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
         "factored_update": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 1},
+        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
         "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
         "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
     },
@@ -161,9 +163,8 @@ class Program:
         start = models.index_select(1, self.columns.positions)
         torch.index_select(start, 0, trial, out=self.state[: len(trial)])
         for layer, first in zip(self.factored, self.first, strict=True):
-            shape = len(models), layer.outputs, -1, places_of(self.layout, layer)
-            part = models[:, layer.weight : layer.weight + first[0].numel()].reshape(shape).transpose(2, 3)
-            first[: len(models)].view(part.shape).copy_(part)
+            part = models[:, layer.weight : layer.weight + first[0].numel()]
+            first[: len(models)].copy_(part.view(len(models), *first.shape[1:]))
         for block, copy in self.copies:
             column = self.columns.of[block.weight]
             copy[: len(trial)].copy_(self.state[: len(trial), column : column + block.size])
@@ -185,7 +186,7 @@ class Program:
             blocks = -(-layer.inputs // tile["BK"]) * -(-layer.outputs // tile["BN"])
             kernels.factored_update[(used * blocks,)](
                 xs, gs, self.taken, self.row, out[:, layer.weight :], dim, **self._factors(layer), **tile,
-                PLACES=places_of(self.layout, layer), BLOCKS=blocks, PRECISION=self.precision,
+                BLOCKS=blocks, PRECISION=self.precision,
             )  # fmt: skip
 
     def _record(self, width: int) -> Launch:
@@ -236,51 +237,62 @@ class Program:
         assert self.images is not None
         forward: list[Launch] = []
         backward: list[Launch] = []
-        source = (self.images, self.index, self.step, self.steps)
+        source, wide = (self.images, self.index, self.step, self.steps), self.images.shape[-1]
         x = given = None
         for block in self.layout.convolutions:
             out = self._zeros(self.replicas, self.batch, block.places * block.filters, dtype=self.kind)
             dy, choice = torch.zeros_like(out), torch.zeros_like(out, dtype=torch.int8)
             shape = {"B": self.batch, "H": block.height, "W": block.width}
             shape |= {"KH": block.kernel[0], "KW": block.kernel[1], "N": block.filters}
-            held = self._held(block.weight, block.bias)
-            tile = self.tiles["conv_forward" if x is not None else "image_forward"]
-            rows = -(-self.batch * block.places // tile["BP"])
+            # The last block hands on what a linear layer reads: filters before places.
+            order = (1, block.places) if block is self.layout.convolutions[-1] else (block.filters, 1)
+            puts, gets = ({f"{name}_Q": order[0], f"{name}_N": order[1]} for name in ("OUT", "DY"))
+            weight, bias, stride = self._held(block.weight, block.bias)
             if x is None or given is None:
-                shape["WIDE"] = self.images.shape[-1]
+                shape |= {"WIDE": wide, "UP": max(16, power_of_two((block.kernel[0] + 1) * wide))}
+                tile = self.tiles["image_forward"]
+                parts = -(-self.batch * block.places // (tile["BP"] * tile["EACH"]))
                 ahead = self._launch(
-                    fused_images.image_pool_forward, rows, *source, *held, out, choice, **shape, **tile, BLOCKS=rows
-                )
-                tile = self.tiles["image_weight"]
-                sizes = {"UP": max(16, power_of_two((block.kernel[0] + 1) * shape["WIDE"]))}
-                sizes |= {"TAPS": max(16, power_of_two(block.fan_in)), "BLOCKS": block.filters // 16, "BN": 16}
-                backward = [
+                    fused_images.image_pool_forward, parts, *source, weight, bias, stride, out, choice,
+                    **shape, **puts, **tile, BLOCKS=parts,
+                )  # fmt: skip
+                tile, parts = self.tiles["image_weight"], block.filters // 16
+                taps = max(16, power_of_two(block.fan_in))
+                back = [
                     self._launch(
-                        fused_images.image_backward_weight, block.filters // 16, *source, dy, choice, *held, self.rate,
-                        **shape, **tile, **sizes,
+                        fused_images.image_backward_weight, parts, *source, dy, choice, weight, bias, stride, self.rate,
+                        **shape, **gets, **tile, TAPS=taps, BN=16, BLOCKS=parts,
                     )
                 ]  # fmt: skip
             else:
                 shape["C"] = block.channels
-                filters = next((copy for of, copy in self.copies if of is block), held[0])
-                of_products = (filters, filters.stride(0))
+                filters = next((copy for of, copy in self.copies if of is block), weight)
+                products = (filters, filters.stride(0))
+                tile = self.tiles["conv_forward"]
+                parts = -(-self.batch * block.places // tile["BP"])
                 ahead = self._launch(
-                    fused_kernels.conv_pool_forward, rows, x, *of_products, *held[1:], out, choice,
-                    **shape, **tile, BLOCKS=rows,
+                    fused_kernels.conv_pool_forward, parts, x, *products, bias, stride, out, choice,
+                    **shape, **puts, **tile, BLOCKS=parts,
                 )  # fmt: skip
+                dense = self._zeros(self.replicas, 4 * self.batch * block.places * block.filters, dtype=self.kind)
+                places = {"B": self.batch, "P": block.places, "N": block.filters}
+                spread = self._launch(
+                    fused_kernels.unpool, 1, dy, choice, dense, bias, stride, self.rate,
+                    **places, **gets, **self.tiles["unpool"],
+                )  # fmt: skip
+                tile, parts = self._quads(block)
+                inner = self._launch(
+                    fused_kernels.conv_backward_input, parts, dense, *products, given, **shape, **tile, BLOCKS=parts
+                )
                 tile = self.tiles["conv_weight"]
                 parts = -(-block.fan_in // tile["BK"])
-                weight = self._launch(
-                    fused_kernels.conv_backward_weight, parts, x, dy, choice, *held, *of_products, self.rate,
-                    **shape, **tile, COPY=filters is not held[0], BLOCKS=parts,
+                own = self._launch(
+                    fused_kernels.conv_backward_weight, parts, x, dense, weight, stride, *products, self.rate,
+                    **shape, **tile, COPY=filters is not weight, BLOCKS=parts,
                 )  # fmt: skip
-                tile, blocks = self._quads(block)
-                inner = self._launch(
-                    fused_kernels.conv_backward_input, blocks, dy, choice, *of_products, given,
-                    **shape, **tile, BLOCKS=blocks,
-                )  # fmt: skip
-                backward = [inner, weight, *backward]
+                back = [spread, inner, own]
             forward.append(ahead)
+            backward = [*back, *backward]
             x, given = out, dy
         assert x is not None
         assert given is not None

@@ -17,8 +17,6 @@ ALIGNED = 16
 class Columns:
     """A row of state: filters as [kh·kw·C, N], biases, and the weights of linear layers that are not kept as factors.
 
-    The first linear layer reads maps channels last, as convolutions leave them: its weights come in that order.
-
     Attributes:
         of: the first column of a piece, by the first of its parameters.
         positions: the parameter in each column; that in one without is of no use, [width].
@@ -37,9 +35,8 @@ class Columns:
         for block in layout.convolutions:
             pieces += [(block.weight, _filters(block)), (block.bias, torch.arange(block.filters))]
         for layer in layout.linears:
-            order = torch.arange(layer.inputs * layer.outputs).view(layer.outputs, -1, places_of(layout, layer))
-            order = order[: 0 if layer in factored else None].transpose(1, 2).flatten()
-            pieces += [(layer.weight, order), (layer.bias, torch.arange(layer.outputs))]
+            size = 0 if layer in factored else layer.inputs * layer.outputs
+            pieces += [(layer.weight, torch.arange(size)), (layer.bias, torch.arange(layer.outputs))]
         starts, found, end = {}, [], 0
         for first, order in pieces:
             starts[first] = end
@@ -60,11 +57,6 @@ class Columns:
     def width(self) -> int:
         """Columns of a row."""
         return len(self.positions)
-
-
-def places_of(layout: Layout, layer: LinearBlock) -> int:
-    """Places of the maps that a linear layer reads; 1 where it reads what a linear layer gives."""
-    return layout.convolutions[-1].places if layout.convolutions and layer is layout.linears[0] else 1
 
 
 def _filters(block: ConvBlock) -> torch.Tensor:
