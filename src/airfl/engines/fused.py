@@ -46,18 +46,18 @@ class FusedEngine:
         """See ``Engine.train``."""
         trials, active, steps, batch = batches.shape
         flat = batches.reshape(trials * active, steps, batch)
-        counts = (flat >= 0).sum(dim=(1, 2)).clamp(min=1)
-        flat, taken = compact(flat)
+        flat, taken, counts = compact(flat)
+        replica = torch.arange(trials * active, device=models.device)
+        trial, slot, counts = replica // active, replica % active, counts.clamp(min=1)
 
         def work(first: int, last: int) -> UpdateBlock:
             here = taken[first:last]
             program = self._program(here, len(models), steps, batch, inputs, labels, learning_rate)
-            replica = torch.arange(first, last, device=models.device)
             updates = models.new_empty(last - first, models.shape[1])
-            losses = program.play(models, replica // active, flat[first:last], here, updates)
+            losses = program.play(models, trial[first:last], flat[first:last], here, updates)
             if not here.all():  # who has no samples changes nothing
                 updates[torch.from_numpy(np.flatnonzero(here == 0)).to(models.device)] = 0.0
-            return UpdateBlock(replica // active, replica % active, updates, losses / counts[first:last])
+            return UpdateBlock(trial[first:last], slot[first:last], updates, losses / counts[first:last])
 
         yield from in_chunks(trials * active, self._size(trials * active, inputs.device, steps, batch), work)
 
@@ -99,13 +99,14 @@ class FusedEngine:
         for program in self._programs:
             if program.inputs.data_ptr() == inputs.data_ptr():
                 return program.images
-        return strips(inputs, self.layout.convolutions[0].kernel, PRECISIONS[self.precision][0])
+        return strips(inputs, self.layout.convolutions[0], PRECISIONS[self.precision][0])
 
     def bytes_per_replica(self, steps: int, batch: int) -> int:
         """What one replica takes: its state, its update, room for a copy of that, activations and their gradients."""
         size = torch.empty((), dtype=PRECISIONS[self.precision][0]).element_size()
         maps = sum(block.places * block.filters * (6 * size + 1) for block in self.layout.convolutions)
         state = 4 * self.spec.dim + sum(size * block.size for block in self.layout.convolutions[1:])
+        state += sum(16 * block.filters * block.patch[1] for block in self.layout.convolutions[:1])
         maps += 0 if self.layout.convolutions else 4 * self.layout.linears[0].inputs  # samples that were fetched
         rows = sum(layer.inputs + layer.outputs for layer in self.layout.linears)
         factors = 0

@@ -13,18 +13,19 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from airfl.engines.fused_widths import power_of_two
+from airfl.engines.fused_layout import ConvBlock
 
 
-def strips(images: torch.Tensor, kernel: tuple[int, int], kind: torch.dtype) -> torch.Tensor:
+def strips(images: torch.Tensor, block: ConvBlock, kind: torch.dtype) -> torch.Tensor:
     """Of images [S, 1, H, W] the pixels from every other column on, [S, H, PW, WIDE], in the type of products.
 
-    A patch has KW + 1 pixels in a row; WIDE is the power of two that is not below.
+    The last pixel of a strip is a one: the gradient of its weight is that of the bias.
     """
-    width, wide = images.shape[-1], power_of_two(kernel[1] + 1)
-    places = (width - kernel[1] + 1) // 2
-    padded = functional.pad(images.squeeze(1).to(kind), (0, max(0, 2 * (places - 1) + wide - width)))
-    return padded.unfold(2, wide, 2)[:, :, :places].contiguous()
+    wide, places = block.patch[0], block.pooled[1]
+    padded = functional.pad(images.squeeze(1).to(kind), (0, max(0, 2 * (places - 1) + wide - block.width)))
+    found = padded.unfold(2, wide, 2)[:, :, :places].clone(memory_format=torch.contiguous_format)
+    found[..., -1] = 1.0
+    return found
 
 
 @triton.jit
@@ -91,53 +92,51 @@ def image_pool_forward(
 
 
 @triton.jit
-def _of_taps(total, k, tap, y, x, KW: tl.constexpr, WIDE: tl.constexpr):
-    """The sums over pixels of a patch, as sums over the taps of the filter that lies (y, x) further."""
-    pixel = (tap // KW + y) * WIDE + tap % KW + x
-    return tl.dot((pixel[:, None] == k[None, :]).to(tl.float32), total, input_precision="ieee")
-
-
-@triton.jit
 def image_backward_weight(
-    x, index, step, steps, dy, choice, weight, bias, stride, rate,
+    x, index, step, steps, dy, choice, weight, bias, stride, scratch, rate,
     B: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexpr,
     WIDE: tl.constexpr, UP: tl.constexpr, DY_Q: tl.constexpr, DY_N: tl.constexpr, BN: tl.constexpr,
     BLOCKS: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The SGD step of the filters and biases, from the gradient of what was pooled."""
+    """The SGD step of the filters and biases, from the gradient of what was pooled.
+
+    Columns are the filters for each of the four patches; at last pixels of a patch are put together as taps.
+    """
     PH: tl.constexpr = (H - KH + 1) // 2
     PW: tl.constexpr = (W - KW + 1) // 2
     P: tl.constexpr = PH * PW
     pid = tl.program_id(0)
     r = (pid // BLOCKS).to(tl.int64)
-    n = (pid % BLOCKS) * BN + tl.arange(0, BN)
-    k = tl.arange(0, UP)
+    k, j = tl.arange(0, UP), tl.arange(0, 4 * BN)
+    n = (pid % BLOCKS) * BN + j % BN
     ky, kx = k // WIDE, k % WIDE
     t = tl.load(step)
-    a0 = tl.zeros((UP, BN), dtype=tl.float32)
-    a1 = tl.zeros((UP, BN), dtype=tl.float32)
-    a2 = tl.zeros((UP, BN), dtype=tl.float32)
-    a3 = tl.zeros((UP, BN), dtype=tl.float32)
-    slopes = tl.zeros((BM, BN), dtype=tl.float32)
+    acc = tl.zeros((UP, 4 * BN), dtype=tl.float32)
     for m0 in range(0, B * P, BM):
         p = m0 + tl.arange(0, BM)
-        here = p < B * P
+        here = (p < B * P)[:, None]
         rows = _patch_base(x, index, t, r, p, steps, B, H, P, PW, WIDE)
         at_pixel = rows[:, None] + (ky * (PW * WIDE) + kx)[None, :]
-        v = tl.trans(tl.load(at_pixel, mask=here[:, None] & (ky <= KH)[None, :], other=0.0))
+        v = tl.load(at_pixel, mask=here & (ky <= KH)[None, :], other=0.0)
         at = (r * B + p // P) * (P * N) + (p % P) * DY_Q
-        g = tl.load(dy + at[:, None] + n[None, :] * DY_N, mask=here[:, None], other=0.0)
-        which = tl.load(choice + (r * B * P + p)[:, None] * N + n[None, :], mask=here[:, None], other=4)
-        a0 = tl.dot(v, tl.where(which == 0, g, 0.0).to(g.dtype), a0, input_precision=PRECISION)
-        a1 = tl.dot(v, tl.where(which == 1, g, 0.0).to(g.dtype), a1, input_precision=PRECISION)
-        a2 = tl.dot(v, tl.where(which == 2, g, 0.0).to(g.dtype), a2, input_precision=PRECISION)
-        a3 = tl.dot(v, tl.where(which == 3, g, 0.0).to(g.dtype), a3, input_precision=PRECISION)
-        slopes += tl.where(which < 4, g, 0.0).to(tl.float32)
-    tap = tl.arange(0, TAPS)
-    total = _of_taps(a0, k, tap, 0, 0, KW, WIDE) + _of_taps(a1, k, tap, 0, 1, KW, WIDE)
-    total += _of_taps(a2, k, tap, 1, 0, KW, WIDE) + _of_taps(a3, k, tap, 1, 1, KW, WIDE)
+        g = tl.load(dy + at[:, None] + n[None, :] * DY_N, mask=here, other=0.0)
+        which = tl.load(choice + (r * B * P + p)[:, None] * N + n[None, :], mask=here, other=4)
+        g = tl.where(which == (j // BN)[None, :], g, 0.0).to(v.dtype)
+        acc = tl.dot(tl.trans(v), g, acc, input_precision=PRECISION)
+    tap, own = tl.arange(0, TAPS), (pid % BLOCKS) * BN + tl.arange(0, BN)
+    pixel = (tap // KW) * WIDE + tap % KW
     inside = (tap < KH * KW)[:, None]
-    at_weight = weight + r * stride + tap[:, None] * N + n[None, :]
+    scratch += pid.to(tl.int64) * (UP * 4 * BN)
+    tl.store(scratch + k[:, None] * (4 * BN) + j[None, :], acc)
+    tl.debug_barrier()  # what is read was written by others
+    total = tl.zeros((TAPS, BN), dtype=tl.float32)
+    for s in tl.static_range(4):
+        row = pixel + s // 2 * WIDE + s % 2
+        total += tl.load(
+            scratch + row[:, None] * (4 * BN) + (s * BN + tl.arange(0, BN))[None, :], mask=inside, other=0.0
+        )
+    at_weight = weight + r * stride + tap[:, None] * N + own[None, :]
     tl.store(at_weight, tl.load(at_weight, mask=inside, other=0.0) - rate * total, mask=inside)
-    at_bias = bias + r * stride + n
-    tl.store(at_bias, tl.load(at_bias) - rate * tl.sum(slopes, axis=0))
+    slope = tl.sum(tl.reshape(tl.sum(tl.where((k == WIDE - 1)[:, None], acc, 0.0), axis=0), (4, BN)), axis=0)
+    at_bias = bias + r * stride + own
+    tl.store(at_bias, tl.load(at_bias) - rate * slope)

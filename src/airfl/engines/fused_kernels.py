@@ -211,7 +211,8 @@ def unpool(
 def conv_backward_input(
     dense, filters, apart, dx,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    N: tl.constexpr, BLOCKS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, BLOCKS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, EACH: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a convolution's input, for 2×2 places at a time, which are columns of one product.
 
@@ -232,18 +233,22 @@ def conv_backward_input(
     c, place = j % C, j // C
     filters += r * apart
     dense += r * (4 * B * PH * PW * N)
+    LEFT: tl.constexpr = KW // 2 + 1
+    TURNS: tl.constexpr = 4 // EACH
+    ONE: tl.constexpr = LEFT * TURNS  # turns for a row of pooled places
     acc = tl.zeros((BM, 4 * C), dtype=tl.float32)
-    for up in range(tl.maximum(top - PH + 1, 0), tl.minimum(top + TALL - 1, KH // 2) + 1):
-        for left in range(KW // 2 + 1):
-            py, pz = y - up, z - left
-            good = (here & (py >= 0) & (py < PH) & (pz >= 0) & (pz < PW))[:, None]
-            at = ((b * PH + py) * PW + pz)[:, None] * (4 * N) + n[None, :]
-            for s in tl.static_range(4):
-                g = tl.load(dense + s * N + at, mask=good, other=0.0)
-                ky, kx = 2 * up + place // 2 - s // 2, 2 * left + place % 2 - s % 2
-                tap = (ky >= 0) & (ky < KH) & (kx >= 0) & (kx < KW)
-                w = tl.load(filters + ((ky * KW + kx) * C + c)[:, None] * N + n[None, :], mask=tap[:, None], other=0.0)
-                acc = tl.dot(g, tl.trans(w), acc, input_precision=PRECISION)
+    for i in range(tl.maximum(top - PH + 1, 0) * ONE, (tl.minimum(top + TALL - 1, KH // 2) + 1) * ONE):
+        up, left = i // ONE, i // TURNS % LEFT
+        py, pz = y - up, z - left
+        good = (here & (py >= 0) & (py < PH) & (pz >= 0) & (pz < PW))[:, None]
+        at = ((b * PH + py) * PW + pz)[:, None] * (4 * N) + n[None, :]
+        for one in tl.static_range(EACH):
+            s = i % TURNS * EACH + one
+            g = tl.load(dense + at + s * N, mask=good, other=0.0)
+            ky, kx = 2 * up + place // 2 - s // 2, 2 * left + place % 2 - s % 2
+            tap = (ky >= 0) & (ky < KH) & (kx >= 0) & (kx < KW)
+            w = tl.load(filters + ((ky * KW + kx) * C + c)[:, None] * N + n[None, :], mask=tap[:, None], other=0.0)
+            acc = tl.dot(g, tl.trans(w), acc, input_precision=PRECISION)
     row, column = 2 * y[:, None] + place[None, :] // 2, 2 * z[:, None] + place[None, :] % 2
     at_dx = dx + (((r * B + b)[:, None] * H + row) * W + column) * C + c[None, :]
     tl.store(at_dx, acc.to(dx.dtype.element_ty), mask=here[:, None] & (row < H) & (column < W))

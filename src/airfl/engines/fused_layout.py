@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from airfl.devices.models import ModelSpec
+from airfl.engines.fused_widths import power_of_two
 from airfl.engines.replicated import chain
 
 
@@ -37,6 +38,15 @@ class ConvBlock:
     def fan_in(self) -> int:
         """Weights of one filter."""
         return self.kernel[0] * self.kernel[1] * self.channels
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Pixels below a pooled place, [kh + 1, kw + 1], as kernels hold them: in a row, and in all, powers of two.
+
+        A row has room for one more, see ``fused_images.strips``.
+        """
+        wide = power_of_two(self.kernel[1] + 2)
+        return wide, max(16, power_of_two((self.kernel[0] + 1) * wide))
 
     @property
     def size(self) -> int:

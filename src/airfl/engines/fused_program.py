@@ -1,4 +1,4 @@
-"""Buffers of many replicas, and the recorded kernels of one step."""
+"""Buffers of many replicas, and the recorded kernels of their steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from airfl.engines.fused_layout import ConvBlock, Layout, LinearBlock
 from airfl.engines.fused_state import Columns
-from airfl.engines.fused_widths import power_of_two, width_for
+from airfl.engines.fused_widths import in_parts, power_of_two, width_for
 
 #: How each precision stores activations, and how matrix units read float32.
 PRECISIONS: dict[str, tuple[torch.dtype, str]] = {
@@ -22,14 +22,17 @@ PRECISIONS: dict[str, tuple[torch.dtype, str]] = {
 #: Entries from which on a linear layer's weight is large, and rows that are kept of it in place of weights.
 LARGE, ROWS = 2**16, 128
 
+#: Most steps that are recorded as one.
+AT_ONCE = 8
+
 #: Tile sizes and launch settings of each kernel, as tuned on an H200.
 TILES: dict[str, dict[str, dict[str, int]]] = {
     "bf16": {
-        "image_forward": {"BP": 128, "EACH": 1, "num_warps": 4, "num_stages": 2},
+        "image_forward": {"BP": 64, "EACH": 6, "num_warps": 4, "num_stages": 2},
         "image_weight": {"BM": 64, "num_warps": 4, "num_stages": 1},
-        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
-        "conv_weight": {"BM": 128, "BK": 64, "num_warps": 4, "num_stages": 2},
-        "conv_input": {"BM": 128, "num_warps": 4, "num_stages": 2},
+        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 4},
+        "conv_weight": {"BM": 64, "BK": 64, "num_warps": 4, "num_stages": 3},
+        "conv_input": {"BM": 128, "EACH": 4, "num_warps": 4, "num_stages": 1},
         "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
         "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
         "factored_forward": {"BK": 64, "BN": 128, "num_warps": 4, "num_stages": 2},
@@ -44,7 +47,7 @@ TILES: dict[str, dict[str, dict[str, int]]] = {
         "image_weight": {"BM": 32, "num_warps": 4, "num_stages": 2},
         "conv_forward": {"BP": 32, "BK": 64, "num_warps": 4, "num_stages": 2},
         "conv_weight": {"BM": 64, "BK": 32, "num_warps": 4, "num_stages": 2},
-        "conv_input": {"BM": 64, "num_warps": 4, "num_stages": 3},
+        "conv_input": {"BM": 64, "EACH": 1, "num_warps": 4, "num_stages": 2},
         "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
         "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
         "factored_forward": {"BK": 32, "BN": 64, "num_warps": 4, "num_stages": 2},
@@ -65,7 +68,7 @@ def is_factored(layout: Layout, layer: LinearBlock, rows: int) -> bool:
 
 
 class Program:
-    """Buffers and the recorded kernels of one step, for a number of replicas, steps and samples per step.
+    """Buffers and the recorded kernels of steps, for a number of replicas, steps and samples per step.
 
     Args:
         broadcast: how many models replicas can begin at.
@@ -105,6 +108,7 @@ class Program:
         self.step = self._zeros(1, dtype=torch.int32)
         # Of each replica: the model it begins at, the steps it takes, and where its update goes.
         self.trial, self.taken, self.row = self._zeros(3, replicas, dtype=torch.int32)
+        self.everyone = torch.arange(replicas, device=inputs.device, dtype=torch.int32)
         self.losses = self._zeros(replicas)
         shapes = [(layer.outputs, layer.inputs) for layer in self.factored]
         self.first = [self._zeros(broadcast, *shape, dtype=self.kind) for shape in shapes]
@@ -115,7 +119,7 @@ class Program:
         # Kept: they hold the buffers that a recorded step goes on using.
         self.launches = self._launches()
         self.width = replicas
-        self.runs: dict[int, Launch] = {}
+        self.runs: dict[tuple[int, int], Launch] = {}
 
     def play(
         self, models: torch.Tensor, trial: torch.Tensor, samples: torch.Tensor, taken: np.ndarray, out: torch.Tensor
@@ -126,30 +130,39 @@ class Program:
         then works on those only that still take part. Those that take none have no place at all, and their updates
         are not written.
         """
-        losses = torch.zeros(len(taken), device=trial.device)
         if not taken.any():
-            return losses
-        row = torch.arange(len(taken), device=trial.device)
+            return torch.zeros(len(taken), device=trial.device)
+        row = None
         if taken.min() != taken.max():
             order = np.argsort(-taken, kind="stable")[: np.count_nonzero(taken)]
-            taken, row = taken[order], torch.from_numpy(order).to(trial.device)
-            trial, samples = trial[row], samples[row]
-        still = len(taken) - np.searchsorted(taken[::-1], np.arange(taken.max()), side="right")
+            row = torch.from_numpy(order).to(trial.device)
+            steps, trial, samples = taken[order], trial[row], samples[row]
+        else:
+            steps = taken
+        used = len(steps)
+        still = used - np.searchsorted(steps[::-1], np.arange(steps.max()), side="right")
         few = {count: width_for(count, self.replicas) for count in set(still.tolist())}
-        widths = [few[count] for count in still.tolist()]
-        for width in sorted(set(widths) - set(self.runs)):  # before the buffers are filled: recording writes to them
-            self.runs[width] = self._record(width)
-        used = len(taken)
+        parts = in_parts([few[count] for count in still.tolist()], AT_ONCE)
+        for part in sorted(set(parts) - set(self.runs)):  # before the buffers are filled: recording writes to them
+            self.runs[part] = self._record(*part)
         start = self._begin(models, trial)
-        for buffer, values in ((self.trial, trial), (self.row, row), (self.taken, torch.from_numpy(taken))):
-            buffer[:used].copy_(values)
-        self.index.fill_(-1)
+        self.trial[:used].copy_(trial)
+        if row is None:
+            self.taken.fill_(int(steps[0]))
+        else:
+            self.taken[:used].copy_(torch.from_numpy(steps))
+            self.row[:used].copy_(row)
+        if used < self.replicas:
+            self.index.fill_(-1)
         self.index[:used].copy_(samples)
         self.losses.zero_()
         self.step.zero_()
-        for width in widths:
-            self.runs[width]()
-        self._finish(used, start, out)
+        for part in parts:
+            self.runs[part]()
+        self._finish(used, start, self.everyone if row is None else self.row, out)
+        if row is None:
+            return self.losses.clone()[:used]
+        losses = torch.zeros(len(taken), device=trial.device)
         losses[row] = self.losses[:used]
         return losses
 
@@ -170,36 +183,37 @@ class Program:
             copy[: len(trial)].copy_(self.state[: len(trial), column : column + block.size])
         return start
 
-    def _finish(self, used: int, start: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the updates."""
+    def _finish(self, used: int, start: torch.Tensor, row: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the updates of the replicas in use to their rows of ``out``."""
         from airfl.engines import fused_factors as kernels
 
         dim, count = out.shape[1], len(self.columns.columns)
         tile = self.tiles["held_update"]
         blocks = -(-count // tile["BLOCK"])
         kernels.held_update[(used * blocks,)](
-            start, self.state, self.trial, self.row, self.columns.columns, self.columns.parameters, out,
+            start, self.state, self.trial, row, self.columns.columns, self.columns.parameters, out,
             self.columns.width, dim, self.rate, COUNT=count, BLOCKS=blocks, **tile,
         )  # fmt: skip
         for layer, (xs, gs) in zip(self.factored, self.kept, strict=True):
             tile = self.tiles["factored_update"]
             blocks = -(-layer.inputs // tile["BK"]) * -(-layer.outputs // tile["BN"])
             kernels.factored_update[(used * blocks,)](
-                xs, gs, self.taken, self.row, out[:, layer.weight :], dim, **self._factors(layer), **tile,
+                xs, gs, self.taken, row, out[:, layer.weight :], dim, **self._factors(layer), **tile,
                 BLOCKS=blocks, PRECISION=self.precision,
             )  # fmt: skip
 
-    def _record(self, width: int) -> Launch:
-        """One step of the first ``width`` replicas."""
+    def _record(self, width: int, steps: int) -> Launch:
+        """Steps of the first ``width`` replicas, one after another."""
 
-        def step() -> None:
+        def go() -> None:
             self.width = width
-            for launch in self.launches:
-                launch()
-            self.step.add_(1)
+            for _ in range(steps):
+                for launch in self.launches:
+                    launch()
+                self.step.add_(1)
 
         self.step.zero_()
-        return _recorded(step) if self.inputs.is_cuda else step
+        return _recorded(go) if self.inputs.is_cuda else go
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(shape, device=self.inputs.device, dtype=dtype)
@@ -237,7 +251,7 @@ class Program:
         assert self.images is not None
         forward: list[Launch] = []
         backward: list[Launch] = []
-        source, wide = (self.images, self.index, self.step, self.steps), self.images.shape[-1]
+        source = (self.images, self.index, self.step, self.steps)
         x = given = None
         for block in self.layout.convolutions:
             out = self._zeros(self.replicas, self.batch, block.places * block.filters, dtype=self.kind)
@@ -249,7 +263,7 @@ class Program:
             puts, gets = ({f"{name}_Q": order[0], f"{name}_N": order[1]} for name in ("OUT", "DY"))
             weight, bias, stride = self._held(block.weight, block.bias)
             if x is None or given is None:
-                shape |= {"WIDE": wide, "UP": max(16, power_of_two((block.kernel[0] + 1) * wide))}
+                shape |= {"WIDE": block.patch[0], "UP": block.patch[1]}
                 tile = self.tiles["image_forward"]
                 parts = -(-self.batch * block.places // (tile["BP"] * tile["EACH"]))
                 ahead = self._launch(
@@ -258,10 +272,11 @@ class Program:
                 )  # fmt: skip
                 tile, parts = self.tiles["image_weight"], block.filters // 16
                 taps = max(16, power_of_two(block.fan_in))
+                scratch = self._zeros(self.replicas, 4 * block.filters, shape["UP"])
                 back = [
                     self._launch(
-                        fused_images.image_backward_weight, parts, *source, dy, choice, weight, bias, stride, self.rate,
-                        **shape, **gets, **tile, TAPS=taps, BN=16, BLOCKS=parts,
+                        fused_images.image_backward_weight, parts, *source, dy, choice, weight, bias, stride,
+                        scratch, self.rate, **shape, **gets, **tile, TAPS=taps, BN=16, BLOCKS=parts,
                     )
                 ]  # fmt: skip
             else:
@@ -395,14 +410,14 @@ class Program:
         )  # fmt: skip
 
 
-def _recorded(step: Launch) -> Launch:
-    """Record one step as a CUDA graph; what warming up did to the buffers is overwritten before they are used."""
+def _recorded(steps: Launch) -> Launch:
+    """Record steps as a CUDA graph; what warming up did to the buffers is overwritten before they are used."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        step()  # compiles the kernels
+        steps()  # compiles the kernels
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        step()
+        steps()
     return graph.replay

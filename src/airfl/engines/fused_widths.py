@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 
 
-def compact(samples: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
-    """Steps without samples put last, [R, steps, batch], and how many are taken, [R].
+def compact(samples: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, torch.Tensor]:
+    """Steps without samples put last, [R, steps, batch], how many are taken, [R], and of how many samples, [R].
 
     A step without samples leaves the model as it is, so leaving it out changes nothing.
     """
-    filled = (samples >= 0).any(dim=2)
-    known = filled.cpu().numpy()  # the device is asked once
+    filled = (samples >= 0).sum(dim=2)
+    known = filled.cpu().numpy() > 0  # the device is asked once
     if (known[:, 1:] & ~known[:, :-1]).any():
-        order = (~filled).to(torch.int8).argsort(dim=1, stable=True)
+        order = (filled == 0).to(torch.int8).argsort(dim=1, stable=True)
         samples = samples.gather(1, order.unsqueeze(2).expand_as(samples))
-    return samples, known.sum(axis=1)
+    return samples, known.sum(axis=1), filled.sum(dim=1)
+
+
+def in_parts(widths: list[int], most: int) -> list[tuple[int, int]]:
+    """Steps of these widths, put together where they are alike: width and number of steps, ``most`` at a time."""
+    parts = []
+    for width, alike in itertools.groupby(widths):
+        count = len(list(alike))
+        parts += [(width, most)] * (count // most) + [(width, count % most)] * (count % most > 0)
+    return parts
 
 
 def width_for(count: int, replicas: int) -> int:
