@@ -110,16 +110,20 @@ def factored_update(
 
 @triton.jit
 def held_update(
-    start, state, trial, row, columns, parameters, out, stride, dim, rate,
-    COUNT: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    start, state, trial, row, columns, parameters, out, used, stride, dim, rate,
+    COUNT: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """(θ − w)/η of all parameters that replicas hold, written where they belong."""
+    """(θ − w)/η of all parameters that replicas hold, written where they belong; EACH replicas a program."""
     pid = tl.program_id(0)
-    r = (pid // BLOCKS).to(tl.int64)
+    first = (pid // BLOCKS).to(tl.int64) * EACH
     j = (pid % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
     inside = j < COUNT
     column = tl.load(columns + j, mask=inside, other=0)
-    before = tl.load(start + tl.load(trial + r).to(tl.int64) * stride + column, mask=inside, other=0.0)
-    after = tl.load(state + r * stride + column, mask=inside, other=0.0)
-    at = out + tl.load(row + r).to(tl.int64) * dim + tl.load(parameters + j, mask=inside, other=0)
-    tl.store(at, (before - after) / rate, mask=inside)
+    parameter = tl.load(parameters + j, mask=inside, other=0)
+    for i in range(EACH):
+        r = tl.minimum(first + i, used - 1)  # the last one again and again, to the same end
+        model = tl.load(trial + r).to(tl.int64)
+        before = tl.load(start + model * stride + column, mask=inside, other=0.0)
+        after = tl.load(state + r * stride + column, mask=inside, other=0.0)
+        at = out + tl.load(row + r).to(tl.int64) * dim + parameter
+        tl.store(at, (before - after) / rate, mask=inside)

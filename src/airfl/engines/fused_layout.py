@@ -71,6 +71,12 @@ class Layout:
     convolutions: tuple[ConvBlock, ...]
     linears: tuple[LinearBlock, ...]
 
+    @property
+    def size(self) -> int:
+        """Parameters."""
+        filters = sum(block.size + block.filters for block in self.convolutions)
+        return filters + sum((layer.inputs + 1) * layer.outputs for layer in self.linears)
+
 
 def fused_layout(spec: ModelSpec, input_shape: tuple[int, ...]) -> Layout | None:
     """Take a chain apart; None where a layer, a size or an order is not what the kernels are written for."""

@@ -25,21 +25,25 @@ LARGE, ROWS = 2**16, 128
 #: Most steps that are recorded as one.
 AT_ONCE = 8
 
-#: Tile sizes and launch settings of each kernel, as tuned on an H200.
+#: No steps of no replicas.
+BEGIN = (0, 0)
+
+#: Tile sizes and launch settings of each kernel, as tuned on an H200. BK of ``conv_forward`` and EACH of ``conv_input``
+#: are those for 64 filters; with fewer filters they are more.
 TILES: dict[str, dict[str, dict[str, int]]] = {
     "bf16": {
         "image_forward": {"BP": 64, "EACH": 6, "num_warps": 4, "num_stages": 2},
-        "image_weight": {"BM": 64, "num_warps": 4, "num_stages": 1},
-        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 4},
+        "image_weight": {"BM": 128, "num_warps": 4, "num_stages": 1},
+        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
         "conv_weight": {"BM": 64, "BK": 64, "num_warps": 4, "num_stages": 3},
-        "conv_input": {"BM": 128, "EACH": 4, "num_warps": 4, "num_stages": 1},
+        "conv_input": {"BM": 128, "EACH": 1, "num_warps": 4, "num_stages": 3},
         "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
         "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
         "factored_forward": {"BK": 64, "BN": 128, "num_warps": 4, "num_stages": 2},
         "factored_backward": {"BK": 128, "BN": 32, "num_warps": 4, "num_stages": 3},
         "factored_update": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
         "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
-        "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
+        "held_update": {"BLOCK": 1024, "EACH": 8, "num_warps": 8, "num_stages": 1},
         "head": {"BK": 256, "num_warps": 4, "num_stages": 1},
     },
     "float32": {
@@ -54,7 +58,7 @@ TILES: dict[str, dict[str, dict[str, int]]] = {
         "factored_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
         "factored_update": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 1},
         "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
-        "held_update": {"BLOCK": 1024, "num_warps": 4, "num_stages": 1},
+        "held_update": {"BLOCK": 1024, "EACH": 8, "num_warps": 8, "num_stages": 1},
         "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
     },
 }
@@ -98,6 +102,7 @@ class Program:
         self.tiles = TILES["bf16" if self.kind == torch.bfloat16 else "float32"]
         self.factored = [layer for layer in layout.linears if is_factored(layout, layer, steps * batch)]
         self.columns = Columns.made(layout, self.factored, inputs.device)
+        self.models, self.start = self._zeros(broadcast, layout.size), self._zeros(broadcast, self.columns.width)
         self.state = self._zeros(replicas, self.columns.width)
         # Filters of all but the first convolution as products take them; in float32 those of the state.
         self.copies = [
@@ -143,9 +148,9 @@ class Program:
         still = used - np.searchsorted(steps[::-1], np.arange(steps.max()), side="right")
         few = {count: width_for(count, self.replicas) for count in set(still.tolist())}
         parts = in_parts([few[count] for count in still.tolist()], AT_ONCE)
-        for part in sorted(set(parts) - set(self.runs)):  # before the buffers are filled: recording writes to them
+        for part in sorted({BEGIN, *parts} - set(self.runs)):  # before the buffers are filled: recording writes to them
             self.runs[part] = self._record(*part)
-        start = self._begin(models, trial)
+        self.models[: len(models)].copy_(models)
         self.trial[:used].copy_(trial)
         if row is None:
             self.taken.fill_(int(steps[0]))
@@ -155,11 +160,10 @@ class Program:
         if used < self.replicas:
             self.index.fill_(-1)
         self.index[:used].copy_(samples)
-        self.losses.zero_()
-        self.step.zero_()
+        self.runs[BEGIN]()
         for part in parts:
             self.runs[part]()
-        self._finish(used, start, self.everyone if row is None else self.row, out)
+        self._finish(used, self.everyone if row is None else self.row, out)
         if row is None:
             return self.losses.clone()[:used]
         losses = torch.zeros(len(taken), device=trial.device)
@@ -171,27 +175,27 @@ class Program:
         self.launches.clear()
         self.runs.clear()
 
-    def _begin(self, models: torch.Tensor, trial: torch.Tensor) -> torch.Tensor:
-        """Fill the state with what is broadcast; returns that, in the order of columns."""
-        start = models.index_select(1, self.columns.positions)
-        torch.index_select(start, 0, trial, out=self.state[: len(trial)])
+    def _begin(self) -> None:
+        """Fill the state with what is broadcast."""
+        torch.index_select(self.models, 1, self.columns.positions, out=self.start)
+        torch.index_select(self.start, 0, self.trial, out=self.state)
         for layer, first in zip(self.factored, self.first, strict=True):
-            part = models[:, layer.weight : layer.weight + first[0].numel()]
-            first[: len(models)].copy_(part.view(len(models), *first.shape[1:]))
+            first.copy_(self.models[:, layer.weight : layer.weight + first[0].numel()].view_as(first))
         for block, copy in self.copies:
             column = self.columns.of[block.weight]
-            copy[: len(trial)].copy_(self.state[: len(trial), column : column + block.size])
-        return start
+            copy.copy_(self.state[:, column : column + block.size])
+        self.losses.zero_()
+        self.step.zero_()
 
-    def _finish(self, used: int, start: torch.Tensor, row: torch.Tensor, out: torch.Tensor) -> None:
+    def _finish(self, used: int, row: torch.Tensor, out: torch.Tensor) -> None:
         """Write the updates of the replicas in use to their rows of ``out``."""
         from airfl.engines import fused_factors as kernels
 
         dim, count = out.shape[1], len(self.columns.columns)
         tile = self.tiles["held_update"]
         blocks = -(-count // tile["BLOCK"])
-        kernels.held_update[(used * blocks,)](
-            start, self.state, self.trial, row, self.columns.columns, self.columns.parameters, out,
+        kernels.held_update[(-(-used // tile["EACH"]) * blocks,)](
+            self.start, self.state, self.trial, row, self.columns.columns, self.columns.parameters, out, used,
             self.columns.width, dim, self.rate, COUNT=count, BLOCKS=blocks, **tile,
         )  # fmt: skip
         for layer, (xs, gs) in zip(self.factored, self.kept, strict=True):
@@ -203,9 +207,11 @@ class Program:
             )  # fmt: skip
 
     def _record(self, width: int, steps: int) -> Launch:
-        """Steps of the first ``width`` replicas, one after another."""
+        """Steps of the first ``width`` replicas, one after another; none of none is what comes before them."""
 
         def go() -> None:
+            if (width, steps) == BEGIN:
+                self._begin()
             self.width = width
             for _ in range(steps):
                 for launch in self.launches:
@@ -283,7 +289,8 @@ class Program:
                 shape["C"] = block.channels
                 filters = next((copy for of, copy in self.copies if of is block), weight)
                 products = (filters, filters.stride(0))
-                tile = self.tiles["conv_forward"]
+                tile = dict(self.tiles["conv_forward"])
+                tile["BK"] = max(16, tile["BK"] * 64 // block.filters)
                 parts = -(-self.batch * block.places // tile["BP"])
                 ahead = self._launch(
                     fused_kernels.conv_pool_forward, parts, x, *products, bias, stride, out, choice,
@@ -316,6 +323,7 @@ class Program:
     def _quads(self, block: ConvBlock) -> tuple[dict[str, int], int]:
         """How the places of a convolution's input are shared out, four by four, and among how many programs."""
         tile = dict(self.tiles["conv_input"])
+        tile["EACH"] = min(4, max(1, tile["EACH"] * 64 // block.filters))
         tall, wide = -(-block.height // 2), self.batch * -(-block.width // 2)
         tile["TALL"] = max(1, min(tall, tile["BM"] // wide))
         tile["BM"] = max(16, min(tile["BM"], power_of_two(wide * tile["TALL"])))
