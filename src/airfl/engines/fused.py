@@ -34,6 +34,7 @@ class FusedEngine:
     chunk: int | None = None
     name: str = "fused"
     _programs: list[Program] = field(default_factory=list, repr=False, compare=False)
+    _sizes: dict[tuple[int, int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
     def train(
         self,
@@ -86,6 +87,7 @@ class FusedEngine:
             for program in self._programs:
                 program.release()
             self._programs.clear()
+            self._sizes.clear()
         where = (replicas, broadcast, steps, batch, inputs, labels, self._images(inputs), rate, size)
         self._programs.append(Program(self.layout, self.precision, key, *where))
         return self._programs[-1]
@@ -118,6 +120,9 @@ class FusedEngine:
 
     def _size(self, total: int, device: torch.device, steps: int, batch: int) -> int:
         """Replicas at a time: what fits half of the free memory, in even chunks, so that shapes are few."""
-        free = available_bytes(device) + sum(program.bytes for program in self._programs)
-        most = self.chunk or max(1, free // 2 // self.bytes_per_replica(steps, batch))
-        return -(-total // -(-total // most))
+        shape = (total, steps, batch)
+        if shape not in self._sizes:  # asking for free memory takes longer than small rounds do
+            free = available_bytes(device) + sum(program.bytes for program in self._programs)
+            most = self.chunk or max(1, free // 2 // self.bytes_per_replica(steps, batch))
+            self._sizes[shape] = -(-total // -(-total // most))
+        return self._sizes[shape]
