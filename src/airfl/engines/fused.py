@@ -18,7 +18,7 @@ from airfl.engines.fused_widths import compact, in_steps_of, power_of_two
 
 @dataclass(frozen=True)
 class FusedEngine:
-    """The same steps as the loop: forward, backward and SGD of all replicas in a few kernels, nine for the paper's CNN.
+    """The same steps as the loop: forward, backward and SGD of all replicas in a few kernels, ten for the paper's CNN.
 
     Master weights are float32; products are taken in the chosen precision and summed up in float32. Large linear layers
     are kept as factors where a round is short (``fused_factors``). The kernels of one step are recorded once per shape
