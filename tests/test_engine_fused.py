@@ -128,6 +128,30 @@ def test_three_blocks_of_convolutions_take_the_same_steps():
     assert torch.allclose(fused.updates, plain.updates, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("first", "second"), [((1, 1), (3, 3)), ((3, 7), (2, 2)), ((5, 5), (5, 3))])
+def test_kernels_of_any_size_take_the_same_steps(first, second):
+    """Maps of odd height and width too, whose last 2×2 places are cut off."""
+
+    def factory():
+        height, width = ((20 - a + 1) // 2 for a in first)
+        places = (height - second[0] + 1) // 2 * ((width - second[1] + 1) // 2)
+        return nn.Sequential(
+            *(nn.Conv2d(1, 16, first), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(16, 32, second), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(32 * places, 8), nn.ReLU(), nn.Linear(8, 5)),
+        )
+
+    spec, shape = spec_of(factory), (1, 20, 20)
+    layout = fused_layout(spec, shape)
+    assert layout is not None
+    models, batches, _, labels = problem(spec)
+    models, batches = models[:1], batches[:1, :2, :2]
+    inputs = torch.randn(30, *shape, generator=torch.Generator().manual_seed(3))
+    plain = together(LoopEngine(spec).train(models, batches, inputs, labels, 0.1))
+    fused = together(FusedEngine(spec, layout, "float32").train(models, batches, inputs, labels, 0.1))
+    assert torch.allclose(fused.updates, plain.updates, atol=2e-5, rtol=1e-4)
+
+
 def test_long_rounds_keep_weights_and_short_ones_factors():
     spec = build_model("paper-cnn", (1, 28, 28), 10)
     layout = fused_layout(spec, (1, 28, 28))
