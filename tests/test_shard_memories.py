@@ -1,4 +1,4 @@
-"""Memories stay with the shards that they belong to: never applied twice, never lost, fetched only when somebody looks."""
+"""Memories stay with the shards that they belong to: never applied twice, never lost, fetched where somebody looks."""
 
 from __future__ import annotations
 

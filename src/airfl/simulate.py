@@ -17,19 +17,7 @@ from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
 from airfl.config import Config
 from airfl.devices import Task, UpdateBlock
 from airfl.engines import Engine, choose_engine
-from airfl.rounds import (
-    Crew,
-    Gathered,
-    Intervention,
-    Member,
-    Memory,
-    RoundRecord,
-    Schedule,
-    State,
-    Step,
-    Training,
-    train_here,
-)
+from airfl.rounds import Crew, Gathered, Intervention, Member, Memory, RoundRecord, Schedule, State, Step, Training
 from airfl.schemes import Scheme, scheme_named
 from airfl.transceiver import Radio, open_radio
 
@@ -45,7 +33,7 @@ class Simulation:
     engine: Engine
     uplink: Uplink
     start: torch.Tensor
-    crew: Crew = train_here
+    crew: Crew = rounds.train_here
 
     def init(self) -> State:
         """State before the first round."""
