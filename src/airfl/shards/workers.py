@@ -14,7 +14,7 @@ from airfl.engines import Engine
 from airfl.shards.desk import Desk, Order
 from airfl.shards.share import Done
 
-#: Hears how many shares of a round are done, of how many.
+#: Hears how many shares of a round are done, of how many; none at first.
 Heard = Callable[[int, int], None]
 #: What a desk, by its number, is to carry out where it stands elsewhere than it is asked to.
 Histories = Callable[[int], Sequence[Order]]
