@@ -17,7 +17,7 @@ import torch
 import airfl
 from airfl import runs
 from airfl.devices import load_samples, open_task
-from airfl.shards import kept, make_shards
+from airfl.shards import cluster, kept, make_shards
 from airfl.shards.crew import _orders
 from airfl.shards.desk import Desk
 from airfl.shards.parcel import owned_by
@@ -105,15 +105,22 @@ class Unlucky(FakeActor):
             self.begin()
         elif fate == "twice":  # its answer is lost, and Ray asks again
             super().called(name, arguments)
+        elif fate in ("unreachable", "unreachable late"):  # whether it does what it was asked to, nobody knows
+            from ray.exceptions import ActorUnavailableError
+
+            if fate == "unreachable late":
+                super().called(name, arguments)
+            raise ActorUnavailableError("the actor is unavailable", None)
         return super().called(name, arguments)
 
 
-@pytest.mark.parametrize("fate", ["dies", "dies late", "twice"])
+@pytest.mark.parametrize("fate", ["dies", "dies late", "twice", "unreachable", "unreachable late"])
 @pytest.mark.parametrize("kind", ["memory", "truncated"])
 def test_whatever_an_actor_loses_the_bits_are_the_same(tiny, monkeypatch, kind, fate):
     pytest.importorskip("ray")
     config = config_of(tiny, kind).replace({"system.rounds": 4})
     monkeypatch.setattr(kept, "ROUNDS", 3)
+    monkeypatch.setattr(cluster.time, "sleep", lambda seconds: None)
     here = fingerprint(airfl.run(config, shards=make_shards("local", 3)))
     for count in (1, 2, 4):
         for moments in ([0], [3], [4, 5, 6], range(0, 40, 2)):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import resource
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +31,8 @@ from airfl.shards.workers import Heard, Histories, Memories, Site
 LONGEST_FOLDER = 20
 #: How often a share is worked off before the run gives up.
 TRIES = 4
+#: How often, second by second, an actor is asked again whose node answers nobody: until Ray takes it for lost, or not.
+PAUSES = 120
 
 
 def check_ray(address: str | None) -> None:
@@ -121,17 +125,25 @@ class Cluster:
 
 
 def _answers(ray: Any, ask: Callable[[int, bool], Any], count: int, heard: Heard) -> list[Any]:
-    """What every actor answers; one that stands elsewhere, or began anew, is asked again, with all that it needs."""
-    from ray.exceptions import RayError
+    """What every actor answers; one that stands elsewhere, or began anew, is asked again, with all that it needs.
+
+    Whether one that cannot be reached has done its share nobody knows; it will say so when it is asked again.
+    """
+    from ray.exceptions import ActorUnavailableError, RayError
 
     asked = {ask(number, False): number for number in range(count)}
-    found: dict[int, Any] = {}
+    found, pauses = dict[int, Any](), 0
     while asked:
         (ready,), _ = ray.wait(list(asked), num_returns=1)
         number = asked.pop(ready)
         try:
             answer = ray.get(ready)
         except RayError as error:
+            if isinstance(error, ActorUnavailableError) and pauses < PAUSES:
+                pauses += 1
+                time.sleep(1.0)
+                asked[ask(number, False)] = number
+                continue
             cause = getattr(error, "cause", None)
             if isinstance(cause, InputError):  # what a part from outside did wrong, once and in its own words
                 raise InputError(str(cause)) from None
@@ -178,6 +190,10 @@ class Worker:
     def pid(self) -> int:
         """Its process."""
         return os.getpid()
+
+    def peak_bytes(self) -> int:
+        """Of memory that it has had at most; samples that it shares with its node's store are in it."""
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def work(self, orders: Sequence[Order], *models: np.ndarray) -> list[Done] | None:
         """See ``Desk.work``."""
