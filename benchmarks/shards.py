@@ -196,8 +196,9 @@ def killed(devices: int, rounds: int, memory: bool = False, at: int = 0) -> dict
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     config, stamps = config_of(devices, rounds, memory), Stamps()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    more = cluster.add_node(num_cpus=1)
+    node = {"num_cpus": 1, "object_store_memory": 2 * 2**30}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    more = cluster.add_node(**node)
     crew, lost = make_shards("ray", 2, cluster.address), []
 
     def heard(done: int, total: int) -> None:
