@@ -17,6 +17,7 @@ import torch
 import airfl
 from airfl import runs
 from airfl.devices import load_samples, open_task
+from airfl.errors import InputError
 from airfl.shards import cluster, kept, make_shards
 from airfl.shards.crew import _orders
 from airfl.shards.desk import Desk
@@ -330,3 +331,20 @@ def test_lost_actors_cost_nothing(tiny, tmp_path):
     mark = hashlib.sha256(repr(fingerprint(here)).encode()).hexdigest()
     assert marks == {"1": [mark, 0], "2": [mark, 3], "4": [mark, 0]}
     assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("airfl-ray-")]
+
+
+def test_memories_out_of_reach_cost_a_checkpoint_and_a_warning(tiny, tmp_path, monkeypatch, caplog):
+    """Of a run that ends here, say; what was recorded is not lost."""
+    crew = make_shards("local", 2)
+    config = config_of(tiny, "memory")
+    whole = fingerprint(airfl.run(config, shards=crew))
+
+    def lost(self, *arguments):
+        raise InputError("no Ray cluster answers at `far`: it is gone")
+
+    monkeypatch.setattr(type(crew.workers), "recall", lost)
+    with runs.claimed(tmp_path / "o") as held:
+        found = airfl.run(config, keeper=runs.Keeper(held, 0.0), shards=crew)
+        assert fingerprint(found) == whole
+    assert "no checkpoint of the run" in caplog.text
+    assert "it is gone" in caplog.text

@@ -32,6 +32,7 @@ class Left:
         self.name, self.workers, self.site = orders[0].leaves, workers, site
         self._orders, self._before = tuple(orders), before
         self._memories: list[torch.Tensor | None] | None = None
+        self._bytes: int | None = None
 
     def then(self, number: int, order: Order) -> list[Order]:
         """An order of the round after this one, behind all that a desk that remembers nothing carries out before it."""
@@ -64,8 +65,9 @@ class Left:
         """Bytes that are held of every round since memories were fetched, the last one first."""
         if self._memories is not None:
             return []
-        own = bytes_of([order.share for order in self._orders])
-        return [own, *(() if self._before is None else self._before.held)]
+        if self._bytes is None:
+            self._bytes = bytes_of([order.share for order in self._orders])
+        return [self._bytes, *(() if self._before is None else self._before.held)]
 
 
 @dataclass(frozen=True)
