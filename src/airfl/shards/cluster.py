@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import resource
 import shutil
 import socket
 import tempfile
@@ -193,6 +192,8 @@ class Worker:
 
     def peak_bytes(self) -> int:
         """Of memory that it has had at most; samples that it shares with its node's store are in it."""
+        import resource  # not on every system
+
         return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def work(self, orders: Sequence[Order], *models: np.ndarray) -> list[Done] | None:
