@@ -1,8 +1,10 @@
 """Devices in shards: time and memory over the number of devices and of shards, up to a million devices.
 
-python -m benchmarks.shards                         # 10³ to 10⁶ devices of two samples, here and on a local Ray cluster
-python -m benchmarks.shards --devices 1000000 --rounds 2 --executor ray --shards 2
-python -m benchmarks.shards --kill                  # two nodes on this machine, one of them is killed on the way
+python -m benchmarks.shards --out FILE              # all cases below, each in a process of its own
+python -m benchmarks.shards --only kill             # those whose name begins so
+
+`open` is until the first round may begin: data, channels and combiners of all rounds; `combiners` is the part of it
+that designs rounds. `round` is the median of the rounds after the first.
 """
 
 from __future__ import annotations
@@ -12,20 +14,41 @@ import hashlib
 import json
 import os
 import resource
+import subprocess
+import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import airfl
+from airfl import rounds as stages
 from airfl.shards import Shards, make_shards
+from airfl.shards.desk import Order
+from airfl.shards.kept import bytes_of
+from airfl.shards.parcel import light
+from airfl.shards.share import Done
+from airfl.shards.workers import Heard, Histories, Memories, Site, Workers
 from benchmarks.machine import provenance
 
 FEATURES, CLASSES = 20, 4
-#: Rounds are long with many devices, and everything that grows is in the first.
-ROUNDS = 3
+#: Of a million devices fewer: rounds are designed before the first of them.
+ROUNDS, FEW = 10, 4
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+CASES: dict[str, dict[str, Any]] = {
+    **{f"none-{size}": {"devices": size, "executor": "none", "shards": 0} for size in SIZES},
+    **{f"ray-2-{size}": {"devices": size, "executor": "ray", "shards": 2} for size in SIZES},
+    **{f"ray-{count}-100000": {"devices": 100_000, "executor": "ray", "shards": count} for count in (1, 4)},
+    **{f"local-2-{size}": {"devices": size, "executor": "local", "shards": 2} for size in (20_000, 100_000)},
+    "memory-none": {"devices": 100_000, "executor": "none", "shards": 0, "memory": True},
+    "memory-ray": {"devices": 100_000, "executor": "ray", "shards": 2, "memory": True},
+    "kill-20000": {"devices": 20_000, "kill": True},
+    "kill-1000000": {"devices": 1_000_000, "kill": True},
+    "kill-memory": {"devices": 100_000, "kill": True, "memory": True, "at": 5},
+}
 
 
 def samples(count: int) -> airfl.Dataset:
@@ -37,14 +60,14 @@ def samples(count: int) -> airfl.Dataset:
     return airfl.Dataset(inputs, labels, 2 * count, num_classes=CLASSES)
 
 
-def config_of(devices: int, rounds: int) -> airfl.Config:
-    """Softmax regression on so many devices, four antennas, ε = 1."""
+def config_of(devices: int, rounds: int, memory: bool = False) -> airfl.Config:
+    """Softmax regression on so many devices, four antennas, ε = 1; with memory, signs that remember what they lost."""
     return airfl.preset("massive-linear").replace(
         {
             "name": f"shards-{devices}",
             "system.num_devices": devices,
             "system.num_antennas": 4,
-            "scheme.names": ["airfl-dp"],
+            "scheme.names": ["one-bit-memory" if memory else "airfl-dp"],
             "system.rounds": rounds,
             "learning.dataset": samples(devices),
             "learning.samples_per_device": 2,
@@ -56,90 +79,182 @@ def config_of(devices: int, rounds: int) -> airfl.Config:
     )
 
 
-def measured(devices: int, rounds: int, executor: str | None, shards: int) -> dict[str, Any]:
-    """One run: seconds of a round after the first, of the first, and how large this process was."""
-    config = config_of(devices, rounds)
-    crew: Shards | None = None if executor is None else make_shards(executor, shards)
-    stamps = [time.perf_counter()]
+@dataclass
+class Counting:
+    """Workers whose orders and answers are counted, in bytes of arrays."""
 
-    class Stamps:
-        def start(self, scheme: str, rounds: int) -> None:
-            stamps.append(time.perf_counter())
+    workers: Workers
+    sent: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
+    fetched: list[int] = field(default_factory=list)
 
-        def round(self, scheme: str, records: Any) -> None:
-            stamps.append(time.perf_counter())
+    def work(self, site: Site, orders: Sequence[Order], histories: Histories, heard: Heard) -> list[list[Done]]:
+        """See ``Workers.work``."""
+        answers = self.workers.work(site, orders, histories, heard)
+        self.sent.append(sum(bytes_of(light(order)) + bytes_of(order.share.models) for order in orders))
+        self.answered.append(bytes_of(answers))
+        return answers
 
+    def recall(self, site: Site, name: str, histories: Histories) -> list[Memories]:
+        """See ``Workers.recall``."""
+        found = self.workers.recall(site, name, histories)
+        self.fetched.append(bytes_of(found))
+        return found
+
+    def close(self) -> None:
+        """See ``Workers.close``."""
+        self.workers.close()
+
+
+class Stamps:
+    """When the first round may begin, and when each is over."""
+
+    def __init__(self) -> None:
+        self.at = [time.perf_counter()]
+
+    def start(self, scheme: str, rounds: int) -> None:
+        """Everything is open."""
+        self.at.append(time.perf_counter())
+
+    def round(self, scheme: str, records: Any) -> None:
+        """One is over."""
+        self.at.append(time.perf_counter())
+
+
+def measured(devices: int, executor: str, shards: int, rounds: int, memory: bool = False) -> dict[str, Any]:
+    """One run: seconds to open it, of its rounds, and how large all processes were."""
+    config, stamps = config_of(devices, rounds, memory), Stamps()
+    crew = None if executor == "none" else make_shards(executor, shards)
+    counting = None if crew is None else Counting(crew.workers)
+    combiners = timed()
     try:
-        result = airfl.run(config, progress=Stamps(), shards=crew)
+        result = airfl.run(config, progress=stamps, shards=counting and Shards(shards, counting))
+        peaks = [] if crew is None else actor_peaks(crew.workers)
     finally:
         if crew is not None:
             crew.close()
-    steps = np.diff(stamps)
-    scheme = next(iter(result.schemes.values()))
-    return {
-        "devices": devices,
-        "executor": executor or "none",
-        "shards": shards,
+    steps = np.diff(stamps.at)
+    each = float(np.median(steps[2:]))
+    row = {
         "seconds_to_open": round(float(steps[0]), 2),
+        "seconds_combiners": round(sum(combiners), 2),
         "seconds_first_round": round(float(steps[1]), 2),
-        "seconds_per_round": round(float(np.median(steps[2:])), 3),
-        "microseconds_per_device": round(1e6 * float(np.median(steps[2:])) / devices, 2),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "accuracy": round(float(scheme.records[-1].accuracy), 4),
-        "models": hashlib.sha256(scheme.models.numpy().tobytes()).hexdigest()[:16],
+        "seconds_of_rounds": [round(float(one), 3) for one in steps[2:]],
+        "seconds_per_round": round(each, 3),
+        "microseconds_per_device": round(1e6 * each / devices, 2),
+        "microseconds_per_device_to_open": round(1e6 * float(steps[0]) / devices / rounds, 2),
+        "caller_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "actors_peak_mb": peaks,
     }
+    if counting is not None:
+        row["bytes_sent_per_device"] = round(float(np.median(counting.sent)) / devices, 1)
+        row["bytes_answered_per_device"] = round(float(np.median(counting.answered)) / devices, 1)
+        row["bytes_of_memories_fetched"] = counting.fetched
+        row["bytes_of_memories_each_way_before"] = 4 * devices * result.dim if memory else 0
+    return {**row, **outcome(result)}
 
 
-def killed(devices: int, rounds: int) -> dict[str, Any]:
-    """Two nodes of one core on this machine; the second is killed while the first round is under way."""
-    from ray.cluster_utils import Cluster
+def timed() -> list[float]:
+    """Seconds that rounds take to be designed, as they come."""
+    honest: Callable[..., Any] = stages.arrange
+    found: list[float] = []
 
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    more = cluster.add_node(num_cpus=1)
-    crew, lost = make_shards("ray", 2, cluster.address), []
+    def arrange(*arguments: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return honest(*arguments)
+        finally:
+            found.append(time.perf_counter() - begin)
 
-    def heard(done: int, total: int) -> None:
-        if not lost:
-            lost.append(done)
-            cluster.remove_node(more, allow_graceful=False)
+    stages.arrange = arrange
+    return found
 
-    begin = time.perf_counter()
-    try:
-        result = airfl.run(config_of(devices, rounds), progress=False, shards=replace(crew, heard=heard))
-    finally:
-        crew.close()
-        cluster.shutdown()
-    models = next(iter(result.schemes.values())).models.numpy().tobytes()
+
+def actor_peaks(workers: Any) -> list[int]:
+    """The most memory that each actor has had, in MB; none where there are no actors."""
+    if not getattr(workers, "_actors", None):
+        return []
+    import ray
+
+    found: list[int] = ray.get([actor.peak_bytes.remote() for actor in workers._actors[0][2]])
+    return [one // 2**20 for one in found]
+
+
+def outcome(result: airfl.Result) -> dict[str, Any]:
+    """How well it learnt, and a mark of its bits."""
+    (scheme,) = result.schemes.values()
+    models = scheme.models.numpy().tobytes()
     return {
-        "devices": devices,
-        "nodes_lost": len(lost),
-        "seconds": round(time.perf_counter() - begin, 1),
+        "accuracy": round(float(scheme.records[-1].accuracy), 4),
         "models": hashlib.sha256(models).hexdigest()[:16],
     }
 
 
+def killed(devices: int, rounds: int, memory: bool = False, at: int = 0) -> dict[str, Any]:
+    """Two nodes of one core on this machine; the second is killed while a round is under way, by default the first."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    config, stamps = config_of(devices, rounds, memory), Stamps()
+    node = {"num_cpus": 1, "object_store_memory": 2 * 2**30}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    more = cluster.add_node(**node)
+    crew, lost = make_shards("ray", 2, cluster.address), []
+
+    def heard(done: int, total: int) -> None:
+        if done and len(stamps.at) - 2 == at and not lost:
+            lost.append(at)
+            cluster.remove_node(more, allow_graceful=False)
+
+    try:
+        result = airfl.run(config, progress=stamps, shards=replace(crew, heard=heard))
+        peaks = actor_peaks(crew.workers)
+    finally:
+        crew.close()
+        cluster.shutdown()
+    return {
+        "nodes_lost_in_rounds": lost,
+        "seconds_to_open": round(stamps.at[1] - stamps.at[0], 2),
+        "seconds_of_rounds": [round(float(one), 2) for one in np.diff(stamps.at[1:])],
+        "seconds": round(stamps.at[-1] - stamps.at[0], 1),
+        "caller_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "actors_peak_mb": peaks,
+        **outcome(result),
+    }
+
+
+def case(name: str) -> dict[str, Any]:
+    """One of the cases, here."""
+    asked = dict(CASES[name])
+    rounds = FEW if asked["devices"] > 500_000 else ROUNDS
+    found = killed(rounds=rounds, **asked) if asked.pop("kill", False) else measured(rounds=rounds, **asked)
+    return {"case": name, **CASES[name], "rounds": rounds, **found}
+
+
 def main() -> None:
     """Measure, and print or write a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--devices", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--executor", choices=["none", "local", "ray"], nargs="*", default=["none", "ray"])
-    parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--kill", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[""], help="names of cases, or how they begin")
+    parser.add_argument("--here", choices=CASES, help="one case, in this process")
+    parser.add_argument("--out", type=Path, help="what it has of other cases stays")
     asked = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for devices in asked.devices:
-        if asked.kill:
-            rows.append(killed(devices, asked.rounds))
-            print(json.dumps(rows[-1]), flush=True)
-            continue
-        for executor in asked.executor:
-            rows.append(measured(devices, asked.rounds, None if executor == "none" else executor, asked.shards))
-            print(json.dumps(rows[-1]), flush=True)
+    if asked.here:
+        print(json.dumps(case(asked.here)), flush=True)
+        return
+    rows: dict[str, dict[str, Any]] = {}
+    if asked.out and asked.out.exists():
+        rows = {row["case"]: row for row in json.loads(asked.out.read_text(encoding="utf-8"))["rows"]}
+    for name in CASES:
+        if name.startswith(tuple(asked.only)):
+            command = [sys.executable, "-m", "benchmarks.shards", "--here", name]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            rows[name] = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"'))
+            print(json.dumps(rows[name]), flush=True)
     if asked.out:
-        asked.out.write_text(json.dumps({"machine": provenance(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        command = "python -m benchmarks.shards"
+        ordered = [rows[name] for name in CASES if name in rows]
+        written = {"machine": provenance(), "rows": ordered, "command": command}
+        asked.out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -72,7 +67,7 @@ def test_every_device_is_in_one_group_and_every_place_in_one_share():
 
 
 def test_shards_take_no_more_than_their_part(tiny):
-    """A share holds what its own devices are given: gains and memories of nobody else, and no channels."""
+    """A share holds what its own devices are given: gains of nobody else, no channels, and no memories."""
     from airfl.rounds import Training
     from airfl.runs.execute import _open
 
@@ -83,8 +78,8 @@ def test_shards_take_no_more_than_their_part(tiny):
     training = Training(simulation.engine, simulation.task, 0, active, [], state.models, [member])
     shares = cut(training, 3)
     assert sum((share.active >= 0).sum() for share in shares) == (active >= 0).sum()
-    assert sum(share.members[0].memory.shape[1] for share in shares) == state.memory.shape[1]
     for share in shares:
+        assert share.members[0].memory is None
         assert share.members[0].setting.channels.shape[1] == 1
         assert share.members[0].setting.gains.shape == share.active.shape
         assert not share.members[0].setting.seen
@@ -132,50 +127,6 @@ def test_interventions_are_not_sharded(tiny):
         cut(training, 2)
 
 
-SCRIPT = """
-import json, sys, os, signal
-import airfl
-from airfl.shards import make_shards
-from tests.test_shards import fingerprint
-import hashlib
-from airfl.config import from_toml
-config = from_toml(open(sys.argv[1]).read())
-crew = make_shards("ray", 2)
-killed = []
-def heard(done, total):
-    if sys.argv[2] == "kill" and not killed:
-        import ray
-        actor = crew.workers._actors[0][2][1]
-        killed.append(ray.get(actor.pid.remote()))
-        os.kill(killed[0], signal.SIGKILL)
-from dataclasses import replace
-result = airfl.run(config, progress=False, shards=replace(crew, heard=heard))
-crew.close()
-print(json.dumps([hashlib.sha256(repr(fingerprint(result)).encode()).hexdigest(), len(killed)]))
-"""
-
-
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_lost_actor_costs_nothing(tiny, tmp_path):
-    """Two actors on a Ray cluster of its own; one is killed in the first round: the same bits."""
-    import hashlib
-
-    pytest.importorskip("ray")
-    config = config_of(tiny, "memory").replace({"system.rounds": 4})
-    here = airfl.run(config, shards=make_shards("local", 3))
-    (tmp_path / "config.toml").write_text(config.to_toml())
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "config.toml"), "kill"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    mark, killed = json.loads(done.stdout.strip().splitlines()[-1])
-    assert killed == 1
-    assert mark == hashlib.sha256(repr(fingerprint(here)).encode()).hexdigest()
-    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("airfl-ray-")]
-
-
 class FakeRay:
     """As much of Ray as rounds meet, in this process."""
 
@@ -189,38 +140,60 @@ class FakeRay:
 
     @staticmethod
     def get(handle):
-        return handle()
+        return handle() if callable(handle) else handle
+
+
+class FakeMethod:
+    """An actor's method: what goes in and what comes out travels, and the work is done when somebody looks."""
+
+    def __init__(self, actor, name):
+        self.actor, self.name = actor, name
+
+    def remote(self, *arguments):
+        from ray import cloudpickle
+
+        sent = cloudpickle.dumps(arguments)
+        return lambda: cloudpickle.loads(cloudpickle.dumps(self.actor.called(self.name, cloudpickle.loads(sent))))
 
 
 class FakeActor:
-    """Keeps the task that it was begun with, as actors do."""
+    """Keeps the samples that it was begun with, as actors do."""
 
-    def __init__(self, training):
-        self.engine, self.task, self.work = training.engine, training.task, self
+    def __init__(self, packed):
+        self.packed = packed
+        self.begin()
+        self.work, self.recall = FakeMethod(self, "work"), FakeMethod(self, "recall")
 
-    def remote(self, share, models):
-        from airfl.shards.share import work
+    def begin(self):
+        from airfl.shards.cluster import Worker
 
-        return lambda: work(replace(share, models=torch.from_numpy(models)), self.engine, self.task)
+        self.worker = Worker([self.packed], [])
+
+    def called(self, name, arguments):
+        return getattr(self.worker, name)(*arguments)
 
 
-def fake_cluster(monkeypatch, actor=FakeActor):
+def fake_cluster(monkeypatch, actor=FakeActor, count=2):
+    import ray
+
     from airfl.shards import cluster
+    from airfl.shards.parcel import owned_by, packed_task
 
-    pytest.importorskip("ray")
     begun = []
 
-    def begin(ray, training, count):
-        begun.append(training.task)
-        return [], [actor(training) for _ in range(count)]
+    def begin(_, site):
+        begun.append(site.task)
+        return [], [actor(packed_task(owned_by(site.task, part))) for part in site.parts]
 
+    monkeypatch.setattr(ray, "get", FakeRay.get)
     monkeypatch.setattr(cluster, "connect", lambda stack, address: FakeRay)
     monkeypatch.setattr(cluster, "_begin", begin)
-    return make_shards("ray", 2), begun
+    return make_shards("ray", count), begun
 
 
 def test_actors_of_other_trials_and_of_other_runs_go(tiny, monkeypatch):
     """One crew for all trials of two runs: never another's data, and never more actors than shards."""
+    pytest.importorskip("ray")
     crew, begun = fake_cluster(monkeypatch)
     for seed in (0, 1):
         config = config_of(tiny, "all").replace({"system.seed": seed, "system.rounds": 2})
@@ -233,14 +206,11 @@ def test_actors_of_other_trials_and_of_other_runs_go(tiny, monkeypatch):
 
 
 def test_what_a_part_does_wrong_in_a_shard_is_its_own_sentence(tiny, monkeypatch):
-    from ray.exceptions import RayTaskError
+    exceptions = pytest.importorskip("ray.exceptions")
 
     class Fails(FakeActor):
-        def remote(self, share, models):
-            def fail():
-                raise RayTaskError("work", "a long way down", InputError("encoder `X` sends too much"))
-
-            return fail
+        def called(self, name, arguments):
+            raise exceptions.RayTaskError("work", "a long way down", InputError("encoder `X` sends too much"))
 
     crew, _ = fake_cluster(monkeypatch, Fails)
     with pytest.raises(InputError, match=r"^encoder `X` sends too much$"):

@@ -17,7 +17,7 @@ from airfl.air import EquivalentUplink, Setting, SignalUplink, Uplink
 from airfl.config import Config
 from airfl.devices import Task, UpdateBlock
 from airfl.engines import Engine, choose_engine
-from airfl.rounds import Crew, Intervention, Member, RoundRecord, Schedule, Sending, State, Step, Training, train_here
+from airfl.rounds import Crew, Gathered, Intervention, Member, Memory, RoundRecord, Schedule, State, Step, Training
 from airfl.schemes import Scheme, scheme_named
 from airfl.transceiver import Radio, open_radio
 
@@ -33,7 +33,7 @@ class Simulation:
     engine: Engine
     uplink: Uplink
     start: torch.Tensor
-    crew: Crew = train_here
+    crew: Crew = rounds.train_here
 
     def init(self) -> State:
         """State before the first round."""
@@ -53,18 +53,18 @@ class Simulation:
         (step,) = advance_together([self], [state], intervene)
         return step.checked(self.scheme)
 
-    def conclude(self, state: State, received: torch.Tensor, setting: Setting, sending: Sending) -> Step:
+    def conclude(self, state: State, gathered: Gathered, setting: Setting) -> Step:
         """Decode, update the models and book the round."""
-        schedule = self.schedule
+        schedule, received = self.schedule, gathered.received
         estimate = rounds.decoded(self.scheme.decoder, schedule, setting, received)
         factor = rounds.update_factor(self.config, schedule, state.round)
         models, velocity, average = rounds.server_step(self.config, state, estimate, factor, self.start)
         # Booked before anything else can go wrong: what was sent was heard.
-        spread = rounds.spread_of(schedule, setting, sending.watch, received)
+        spread = rounds.spread_of(schedule, setting, gathered.watch, received)
         booked = rounds.book(schedule, setting, self.task.max_local_steps, spread)
         ledgers = tuple(entry.on(ledger) for ledger, entry in zip(state.ledgers, booked, strict=True))
-        after = State(state.round + 1, models, ledgers, velocity, average, sending.memory, spread)
-        return Step(after, sending.watch, setting)
+        after = State(state.round + 1, models, ledgers, velocity, average, gathered.memory, spread)
+        return Step(after, gathered.watch, setting)
 
     def record(self, step: Step) -> tuple[State, list[RoundRecord]]:
         """Test where it is time to, and write down one row per trial."""
@@ -92,7 +92,7 @@ class Simulation:
                 rounds.check_views(self.schedule, row, ledger)
         return state.released
 
-    def member(self, setting: Setting, memory: torch.Tensor | None) -> Member:
+    def member(self, setting: Setting, memory: Memory) -> Member:
         """The scheme in one round, as local training meets it."""
         schedule, public = self.schedule, self.schedule.public(setting)
         return Member(self.scheme.encoder, setting, public, schedule.clip_norm, memory, self.uplink, schedule.dim)
@@ -115,8 +115,8 @@ def advance_together(
     members = [simulation.member(setting, state.memory) for simulation, setting, state in pairs]
     training = Training(first.engine, task, t, first.schedule.active_in(t), lanes, models, members, intervene)
     return [
-        simulation.conclude(state, received, setting, sending)
-        for (simulation, setting, state), (received, sending) in zip(pairs, first.crew(training), strict=True)
+        simulation.conclude(state, gathered, setting)
+        for (simulation, setting, state), gathered in zip(pairs, first.crew(training), strict=True)
     ]
 
 

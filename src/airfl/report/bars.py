@@ -84,6 +84,11 @@ class NotebookRun(_Output):
         """See ``runs.execute.HearsDesign``."""
         self.show(done / total, f"combiners of {done:,} of {counted(total, 'block')}")
 
+    def shards(self, done: int, total: int) -> None:
+        """See ``shards.HearsShards``."""
+        words = f"{self._count} of {counted(self._total, 'round')}, {done} of {counted(total, 'shard')}"
+        self.show((self._count + done / total) / self._total, words)
+
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
         self._count += 1

@@ -57,6 +57,7 @@ class RunProgress(_Shown):
         self._opening = self._bar.add_task("opening", total=None, state="data and channels …")
         self._task: dict[str, TaskID] = {}
         self._spent: dict[str, str] = {}
+        self._heard = ""
 
     def design(self, done: int, total: int) -> None:
         """See ``runs.execute.HearsDesign``; shown where it takes some seconds."""
@@ -64,11 +65,12 @@ class RunProgress(_Shown):
             self._bar.update(self._opening, completed=done, total=total, state="combiners of blocks …")
 
     def shards(self, done: int, total: int) -> None:
-        """See ``shards.HearsShards``: how far the shards of this round are, beside the first scheme."""
-        if total > 1 and self._task:
-            first = next(iter(self._task.values()))
-            seen = self._bar.tasks[self._bar.task_ids.index(first)].fields["state"].split("  shard ")[0]
-            self._bar.update(first, state=f"{seen}  shard {done}/{total}")
+        """See ``shards.HearsShards``: how far the shards of this round are, beside the scheme that is at work."""
+        left = [task for task in self._bar.tasks if not task.finished]
+        if total > 1 and self._task and left:
+            shown = next((task for task in left if task.id == self._task.get(self._heard)), left[0])
+            seen = shown.fields["state"].split("  shard ")[0]
+            self._bar.update(shown.id, state=f"{seen}  shard {done}/{total}")
 
     def start(self, scheme: str, rounds: int) -> None:
         """See ``runs.Progress``."""
@@ -87,6 +89,7 @@ class RunProgress(_Shown):
 
     def round(self, scheme: str, records: Sequence[RoundRecord]) -> None:
         """See ``runs.Progress``."""
+        self._heard = scheme
         accuracy = _mean([record.accuracy for record in records])
         tested = f"acc {accuracy:.3f}" if math.isfinite(accuracy) else "acc  –   "
         loss = _mean([record.train_loss for record in records])

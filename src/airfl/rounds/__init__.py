@@ -9,6 +9,7 @@ from airfl.rounds.hiding import CoverUsed
 from airfl.rounds.lanes import Lane, met_by, shared_lanes
 from airfl.rounds.promise import Promise, make_promise
 from airfl.rounds.records import MEASURED, RoundRecord, Watch, record_round
+from airfl.rounds.remembered import Memory, fetched
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.sending import Sending
 from airfl.rounds.server import check_diameter, decoded, server_step
@@ -24,6 +25,7 @@ __all__ = [
     "Intervention",
     "Lane",
     "Member",
+    "Memory",
     "Promise",
     "RoundRecord",
     "Schedule",
@@ -37,6 +39,7 @@ __all__ = [
     "check_diameter",
     "check_views",
     "decoded",
+    "fetched",
     "make_promise",
     "met_by",
     "no_memory",

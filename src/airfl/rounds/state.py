@@ -14,6 +14,7 @@ from airfl.errors import DivergedError
 from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
 from airfl.rounds.records import Watch
+from airfl.rounds.remembered import Memory
 from airfl.schemes import Scheme
 
 
@@ -22,7 +23,7 @@ def no_memory(config: Config, scheme: Scheme, trials: int, dim: int) -> torch.Te
     if not scheme.encoder.remembers:
         return None
     require_memory([memories_of(config, trials, dim, schemes=1)], f"scheme `{scheme.name}`")
-    return torch.zeros(trials, config.system.num_devices, dim)
+    return torch.zeros(1, 1, 1).expand(trials, config.system.num_devices, dim)  # one number, wherever it is sent
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class State:
     ledgers: tuple[Ledger, ...]
     velocity: torch.Tensor | None = None
     average: torch.Tensor | None = None
-    memory: torch.Tensor | None = None
+    memory: Memory = None
     spread: torch.Tensor | None = None
 
     @property

@@ -12,6 +12,8 @@ from airfl.air import Receiver, Setting, Uplink
 from airfl.devices import Task, UpdateBlock
 from airfl.engines import Engine
 from airfl.rounds.lanes import Lane, met_by
+from airfl.rounds.records import Watch
+from airfl.rounds.remembered import Memory, fetched
 from airfl.rounds.sending import Sending
 from airfl.schemes import Encoder, Public
 
@@ -32,14 +34,14 @@ class Member:
     setting: Setting
     public: Public
     clip_norm: float
-    memory: torch.Tensor | None
+    memory: Memory
     uplink: Uplink
     dim: int
     offset: int = 0
 
     def sending(self) -> Sending:
         """Its devices, about to send."""
-        return Sending(self.encoder, self.setting, self.clip_norm, self.memory, self.public, self.offset)
+        return Sending(self.encoder, self.setting, self.clip_norm, fetched(self.memory), self.public, self.offset)
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,21 @@ class Training:
         return batches[[row for lane in self.lanes for row in range(lane.first, lane.last)]]
 
 
-#: What came of a round for one scheme: the sum that was received, and the devices as they sent.
-Gathered = tuple[torch.Tensor, Sending]
+@dataclass(frozen=True)
+class Gathered:
+    """What came of a round for one scheme.
+
+    Attributes:
+        received: the sum, with its noise.
+        watch: norms and losses of what devices sent.
+        memory: what they remember from now on.
+    """
+
+    received: torch.Tensor
+    watch: Watch
+    memory: Memory
+
+
 #: Does the work of a round.
 Crew = Callable[[Training], list[Gathered]]
 
@@ -77,7 +92,10 @@ def train_here(training: Training) -> list[Gathered]:
     sendings = [member.sending() for member in training.members]
     receivers = [member.uplink.open(member.dim, member.setting) for member in training.members]
     pass_on(training, training.batches(training.active), sendings, receivers)
-    return [(receiver.finish(), sending) for receiver, sending in zip(receivers, sendings, strict=True)]
+    return [
+        Gathered(receiver.finish(), sending.watch, sending.memory)
+        for receiver, sending in zip(receivers, sendings, strict=True)
+    ]
 
 
 def pass_on(

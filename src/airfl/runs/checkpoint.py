@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 
 from airfl.errors import in_words
 from airfl.privacy import Ledger, PrivacyError
-from airfl.rounds import RoundRecord, State
+from airfl.rounds import RoundRecord, State, fetched
 from airfl.runs.manifest import TEMPORARY
 from airfl.runs.store import write_bytes
 from airfl.runs.together import Log
@@ -93,7 +93,7 @@ def _tensors(key: str, state: State) -> dict[str, torch.Tensor]:
         key: state.models,
         f"{key}/velocity": state.velocity,
         f"{key}/average": state.average,
-        f"{key}/memory": state.memory,
+        f"{key}/memory": fetched(state.memory),
         f"{key}/spread": state.spread,
     }
     return {name: value.cpu().contiguous() for name, value in named.items() if value is not None}

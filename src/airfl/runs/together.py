@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -37,9 +38,9 @@ class Log:
         return self.current
 
     def close(self) -> None:
-        """The batch that is at work is over."""
+        """The batch that is at work is over, and nobody has to remember anything."""
         if self.current is not None:
-            self.states.append(self.current)
+            self.states.append(replace(self.current, memory=None))
         self.current = None
 
     def stop(self, status: Status, message: str) -> None:

@@ -170,7 +170,7 @@ class Keeper:
             self._begin(next(iter(logs.values())).simulations[0])
             save_checkpoint(self.path, sum((log.current or log.states[-1]).round for log in logs.values()), logs)
             self.has_checkpoints = True
-        except OSError as error:
+        except (OSError, InputError) as error:  # or memories are out of reach
             logging.getLogger("airfl").warning("no checkpoint of the run in `%s`: %s", self._folder, about_file(error))
         self._saved_at = time.monotonic()
         self._wait = max(self._every, SHARE * (self._saved_at - begin))

@@ -8,9 +8,9 @@ import os
 import shutil
 import socket
 import tempfile
-import warnings
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,17 @@ from airfl.devices import Task
 from airfl.engines import choose_engine
 from airfl.errors import InputError, in_words
 from airfl.imports import beside, look_beside
-from airfl.rounds import Training
-from airfl.shards.share import Done, Share, work
+from airfl.shards.desk import Desk, Order
+from airfl.shards.parcel import light, owned_by, packed_task, unpacked_task
+from airfl.shards.share import Done
+from airfl.shards.workers import Heard, Histories, Memories, Site
 
 #: Ray's sockets lie below its folder, and their paths may not be longer than about 100 letters.
 LONGEST_FOLDER = 20
 #: How often a share is worked off before the run gives up.
 TRIES = 4
+#: How often, second by second, an actor is asked again whose node answers nobody: until Ray takes it for lost, or not.
+PAUSES = 120
 
 
 def check_ray(address: str | None) -> None:
@@ -86,91 +90,123 @@ class Cluster:
         self._actors.clear()
         self._stack.close()
 
-    def work(self, shares: Sequence[Share], training: Training, heard: Callable[[int, int], None]) -> list[list[Done]]:
-        """See ``crew.Workers``."""
+    def work(self, site: Site, orders: Sequence[Order], histories: Histories, heard: Heard) -> list[list[Done]]:
+        """See ``Workers.work``."""
+        ray, actors = self._begun(site)
+        models = ray.put(orders[0].share.models.cpu().numpy())
+
+        def ask(number: int, anew: bool) -> Any:
+            if not anew:
+                return actors[number].work.remote([light(orders[number])], models)
+            history = histories(number)
+            return actors[number].work.remote([light(order) for order in history], *_broadcasts(ray, history))
+
+        return _answers(ray, ask, len(orders), heard)
+
+    def recall(self, site: Site, name: str, histories: Histories) -> list[Memories]:
+        """See ``Workers.recall``."""
+        ray, actors = self._begun(site)
+
+        def ask(number: int, anew: bool) -> Any:
+            history = histories(number) if anew else []
+            broadcasts = _broadcasts(ray, history)
+            return actors[number].recall.remote(name, [light(order) for order in history], *broadcasts)
+
+        return _answers(ray, ask, len(site.parts), lambda done, total: None)
+
+    def _begun(self, site: Site) -> tuple[Any, list[Any]]:
+        """Ray, and the actors for a task."""
         ray = connect(self._stack, self.address)
-        from ray.exceptions import RayError
-
-        if not self._actors or self._actors[0][0] is not training.task:
+        if not self._actors or self._actors[0][0] is not site.task:
             self._actors.clear()  # Ray stops actors that nobody holds, and their cores are free
-            self._actors.append((training.task, *_begin(ray, training, len(shares))))
-        models = ray.put(training.models.cpu().numpy())
-        empty = training.models[:0]
-        at_work = {
-            actor.work.remote(replace(share, models=empty), models): number
-            for number, (actor, share) in enumerate(zip(self._actors[0][2], shares, strict=True))
-        }
-        found: dict[int, list[Done]] = {}
-        waiting = list(at_work)
-        while waiting:
-            ready, waiting = ray.wait(waiting, num_returns=1)
-            for task in ready:
-                try:
-                    found[at_work[task]] = ray.get(task)
-                except RayError as error:
-                    cause = getattr(error, "cause", None)
-                    if isinstance(cause, InputError):  # what a part from outside did wrong, once and in its own words
-                        raise InputError(str(cause)) from None
-                    often = f"{TRIES} times, at last" if cause is None else "once, and would again,"
-                    raise InputError(
-                        f"shard {at_work[task] + 1} of {len(shares)} failed {often} because: "
-                        f"{(str(error) or type(error).__name__).strip().splitlines()[-1]}"
-                    ) from None
-            heard(len(found), len(shares))
-        return [found[number] for number in range(len(shares))]
+            self._actors.append((site.task, *_begin(ray, site)))
+        return ray, self._actors[0][2]
 
 
-def _begin(ray: Any, training: Training, count: int) -> tuple[list[Any], list[Any]]:
-    """The task in Ray's store, which has to be held as long as an actor may begin anew, and one actor a share."""
-    gpus = 1 if training.task.inputs.device.type == "cuda" else 0
+def _answers(ray: Any, ask: Callable[[int, bool], Any], count: int, heard: Heard) -> list[Any]:
+    """What every actor answers; one that stands elsewhere, or began anew, is asked again, with all that it needs.
+
+    Whether one that cannot be reached has done its share nobody knows; it will say so when it is asked again.
+    """
+    from ray.exceptions import ActorUnavailableError, RayError
+
+    asked = {ask(number, False): number for number in range(count)}
+    found, pauses = dict[int, Any](), 0
+    while asked:
+        (ready,), _ = ray.wait(list(asked), num_returns=1)
+        number = asked.pop(ready)
+        try:
+            answer = ray.get(ready)
+        except RayError as error:
+            if isinstance(error, ActorUnavailableError) and pauses < PAUSES:
+                pauses += 1
+                time.sleep(1.0)
+                asked[ask(number, False)] = number
+                continue
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, InputError):  # what a part from outside did wrong, once and in its own words
+                raise InputError(str(cause)) from None
+            often = f"{TRIES} times, at last" if cause is None else "once, and would again,"
+            raise InputError(
+                f"shard {number + 1} of {count} failed {often} because: "
+                f"{(str(error) or type(error).__name__).strip().splitlines()[-1]}"
+            ) from None
+        if answer is None:
+            asked[ask(number, True)] = number
+        else:
+            found[number] = answer
+            heard(len(found), count)
+    return [found[number] for number in range(count)]
+
+
+def _begin(ray: Any, site: Site) -> tuple[list[Any], list[Any]]:
+    """Tasks in Ray's store, which have to be held as long as an actor may begin anew, and one actor for each."""
+    count, gpus = len(site.parts), 1 if site.task.inputs.device.type == "cuda" else 0
     options = {"max_restarts": TRIES - 1, "max_task_retries": TRIES - 1, "scheduling_strategy": "SPREAD"}
     # All of them fit on one core, so that those of a node that is lost find room on the last one.
     remote = ray.remote(num_cpus=1.0 / count, num_gpus=gpus, **options)(Worker)
-    packed = [ray.put(packed_task(training.task))]  # in a list, so that an actor that begins anew fetches it anew
-    return packed, [remote.remote(packed, beside()) for _ in range(count)]
+    packed = [ray.put(packed_task(owned_by(site.task, part))) for part in site.parts]
+    # Each in a list, so that an actor that begins anew fetches it anew.
+    return packed, [remote.remote([one], beside()) for one in packed]
 
 
-def packed_task(task: Task) -> dict[str, Any]:
-    """A task as it travels: arrays, which actors of one node share, in place of tensors."""
-    found: dict[str, Any] = {}
-    for item in fields(task):
-        value = getattr(task, item.name)
-        if isinstance(value, torch.Tensor):
-            value = value.cpu().numpy()
-        found[item.name] = {} if item.name.startswith("_") else value
-    return {**found, "device": task.inputs.device.type}
-
-
-def unpacked_task(packed: dict[str, Any]) -> Task:
-    """The task on this machine's device."""
-    device = torch.device(packed["device"])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*")  # nobody writes into samples
-        values: dict[str, Any] = {
-            name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
-            for name, value in packed.items()
-            if name != "device"
-        }
-    return Task(**values)
+def _broadcasts(ray: Any, orders: Sequence[Order]) -> list[Any]:
+    return [ray.put(order.share.models.cpu().numpy()) for order in orders]
 
 
 class Worker:
-    """Trains its share of every round; keeps the task, and nothing else."""
+    """A desk of its own, and the samples of its devices."""
 
     def __init__(self, packed: list[Any], places: Sequence[str]) -> None:
         import ray
 
         for place in reversed(places):  # where whoever asks looks for code, as far as this node has it
             look_beside(Path(place) / "_")
-        self._task = unpacked_task(ray.get(packed[0]))
-        shape = tuple(self._task.inputs.shape[1:])
-        self._engine = choose_engine(self._task.config, self._task.spec, self._task.inputs.device, shape)
+        task = unpacked_task(ray.get(packed[0]))
+        self._device, shape = task.inputs.device, tuple(task.inputs.shape[1:])
+        self._desk = Desk(choose_engine(task.config, task.spec, self._device, shape), task)
 
     def pid(self) -> int:
         """Its process."""
         return os.getpid()
 
-    def work(self, share: Share, models: np.ndarray) -> list[Done]:
-        """See ``share.work``."""
-        broadcast = torch.from_numpy(models.copy()).to(self._task.inputs.device)
-        return work(replace(share, models=broadcast), self._engine, self._task)
+    def peak_bytes(self) -> int:
+        """Of memory that it has had at most; samples that it shares with its node's store are in it."""
+        import resource  # not on every system
+
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def work(self, orders: Sequence[Order], *models: np.ndarray) -> list[Done] | None:
+        """See ``Desk.work``."""
+        return self._desk.work(self._heavy(orders, models))
+
+    def recall(self, name: str, orders: Sequence[Order], *models: np.ndarray) -> Memories | None:
+        """See ``Desk.recall``."""
+        found = self._desk.recall(name, self._heavy(orders, models))
+        return None if found is None else [None if memory is None else memory.numpy() for memory in found]
+
+    def _heavy(self, orders: Sequence[Order], models: Sequence[np.ndarray]) -> list[Order]:
+        """Orders with the models that were broadcast."""
+        pairs = zip(orders, models, strict=True)
+        broadcast = [(order, torch.from_numpy(own.copy()).to(self._device)) for order, own in pairs]
+        return [replace(order, share=replace(order.share, models=own)) for order, own in broadcast]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -11,12 +12,12 @@ import torch
 from airfl.air import Summing
 from airfl.catalogue import no_such
 from airfl.errors import InputError
-from airfl.rounds import Gathered, Member, Training
+from airfl.rounds import Gathered, Member, Training, Watch, fetched
 from airfl.shards.cluster import Cluster
-from airfl.shards.share import GROUPS, Done, Share, cut, slots_of, work
-
-#: Hears how many shares of a round are done, of how many.
-Heard = Callable[[int, int], None]
+from airfl.shards.desk import Order
+from airfl.shards.kept import Kept, Left
+from airfl.shards.share import GROUPS, Done, Share, cut, slots_of
+from airfl.shards.workers import Heard, Here, Site, Workers
 
 
 @runtime_checkable
@@ -26,34 +27,6 @@ class HearsShards(Protocol):
     def shards(self, done: int, total: int) -> None:
         """So many shares of this round are done."""
         ...
-
-
-class Workers(Protocol):
-    """Works off shares; the answers come in their order."""
-
-    def work(self, shares: Sequence[Share], training: Training, heard: Heard) -> list[list[Done]]:
-        """Each share's answer, one entry a scheme."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what is held."""
-        ...
-
-
-@dataclass(frozen=True)
-class Here:
-    """One share after the other, in this process."""
-
-    def work(self, shares: Sequence[Share], training: Training, heard: Heard) -> list[list[Done]]:
-        """See ``Workers.work``."""
-        found = []
-        for number, share in enumerate(shares):
-            found.append(work(share, training.engine, training.task))
-            heard(number + 1, len(shares))
-        return found
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +43,57 @@ class Shards:
 
     def __call__(self, training: Training) -> list[Gathered]:
         """See ``rounds.training.Crew``."""
-        shares = cut(training, self.count)
-        answers = self.workers.work(shares, training, self.heard or _nobody)
+        shares, heard = cut(training, self.count), self.heard or _nobody
+        parts = tuple(slice(share.bounds[0], share.bounds[-1]) for share in shares)
+        site, before = Site(training.task, training.engine, parts), self._before(training)
+        orders = _orders(training, shares, before)
+
+        def history(number: int) -> list[Order]:
+            order = orders[number]
+            return [order] if before is None else before.then(number, order)
+
+        heard(0, len(shares))
+        answers = self.workers.work(site, orders, history, heard)
+        left = Left(orders, before, self.workers, site)
         return [
-            _together(member, [answer[number] for answer in answers], shares, training)
+            _together(member, [answer[number] for answer in answers], shares, training, Kept(left, number))
             for number, member in enumerate(training.members)
         ]
+
+    def _before(self, training: Training) -> Left | None:
+        """The round that left what all devices remember, if there is one, and its workers are these."""
+        kept = [member.memory for member in training.members if member.memory is not None]
+        lefts = {id(one.left): one.left for one in kept if isinstance(one, Kept)}
+        if len(lefts) != 1 or not all(isinstance(one, Kept) for one in kept):
+            return None
+        (before,) = lefts.values()
+        if before.workers is not self.workers or before.site.task is not training.task:
+            return None
+        if before.is_long():
+            before.fetch()
+        return before
 
 
 def _nobody(done: int, total: int) -> None:
     """Nobody listens."""
 
 
-def _together(member: Member, answers: Sequence[Done], shares: Sequence[Share], training: Training) -> Gathered:
+def _orders(training: Training, shares: Sequence[Share], before: Left | None) -> list[Order]:
+    """What each desk is to do: after the round before, or with memories that are given."""
+    name, members = secrets.token_hex(8), training.members
+    if before is None:
+        memories = [fetched(member.memory) for member in members]
+        places = tuple(None if memory is None else number for number, memory in enumerate(memories))
+        return [Order(share, name, None, places).given(memories) for share in shares]
+    places = tuple(member.memory.place if isinstance(member.memory, Kept) else None for member in members)
+    return [Order(share, name, before.name, places) for share in shares]
+
+
+def _together(
+    member: Member, answers: Sequence[Done], shares: Sequence[Share], training: Training, kept: Kept
+) -> Gathered:
     """One scheme's sum with its noise, and its devices as they sent."""
-    receiver, sending = member.uplink.open(member.dim, member.setting), member.sending()
+    receiver, watch = member.uplink.open(member.dim, member.setting), Watch(*member.setting.active.shape)
     assert isinstance(receiver, Summing)
     if not any(answer.sums for answer in answers):  # nobody was drawn
         nothing = torch.zeros(len(training.active), member.dim, dtype=torch.float64, device=training.models.device)
@@ -92,15 +101,12 @@ def _together(member: Member, answers: Sequence[Done], shares: Sequence[Share], 
     for share, answer in zip(shares, answers, strict=True):
         for sums in answer.sums:
             receiver.take([one.to(training.models.device) for one in sums])
-        first, beyond = share.bounds[0], share.bounds[-1]
-        places = torch.from_numpy(slots_of(training.active, first, beyond))
+        places = torch.from_numpy(slots_of(training.active, share.bounds[0], share.bounds[-1]))
         where = torch.nonzero(places >= 0, as_tuple=True)
         target = where[0], places[where]
         for name in ("norms", "losses", "kept"):
-            getattr(sending.watch, name)[target] = getattr(answer, name)[where]
-        if sending.memory is not None and answer.memory is not None:
-            sending.memory[:, first:beyond] = answer.memory
-    return receiver.finish(), sending
+            getattr(watch, name)[target] = getattr(answer, name)[where]
+    return Gathered(receiver.finish(), watch, None if member.memory is None else kept)
 
 
 def make_shards(executor: str, count: int, address: str | None = None) -> Shards:

@@ -18,11 +18,13 @@ import numpy as np
 import torch
 
 from airfl.air import EquivalentUplink, Setting, Summing, Uplink
+from airfl.air.setting import NO_EDGES
 from airfl.devices import Task
 from airfl.engines import Engine
 from airfl.errors import InputError
 from airfl.parallel import torch_threads
 from airfl.rounds import Lane, Member, Training, pass_on
+from airfl.transceiver import Cover
 
 #: Into how many groups devices are cut; at most so many shards have something to do.
 GROUPS = 64
@@ -62,14 +64,12 @@ class Done:
     Attributes:
         sums: what its receiver has added up, or, where nothing bounds what devices send, that of each group.
         norms, losses, kept: see ``Watch``, [trials, k].
-        memory: what its devices remember from now on.
     """
 
     sums: list[list[torch.Tensor]]
     norms: torch.Tensor
     losses: torch.Tensor
     kept: torch.Tensor
-    memory: torch.Tensor | None
 
 
 def slots_of(active: np.ndarray, first: int, beyond: int) -> np.ndarray:
@@ -87,14 +87,13 @@ def taken(values: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return found
 
 
-def part_of(member: Member, slots: np.ndarray, first: int, beyond: int) -> Member:
-    """What some devices are given of a round: nothing that is about others, and no channels."""
+def part_of(member: Member, slots: np.ndarray, first: int) -> Member:
+    """What the devices from number ``first`` on are given of a round: nothing about others, no channels, no memory."""
     places = torch.from_numpy(slots)
     setting = _setting_of(member.setting, slots, places)
     known = member.public
     public = replace(known, active=setting.active, gains=_rows(known.gains, places), counts=known.sending)
-    memory = None if member.memory is None else member.memory[:, first:beyond]
-    return replace(member, setting=setting, public=public, memory=memory, offset=first)
+    return replace(member, setting=setting, public=public, memory=None, offset=first)
 
 
 def _setting_of(setting: Setting, slots: np.ndarray, places: torch.Tensor) -> Setting:
@@ -109,8 +108,10 @@ def _setting_of(setting: Setting, slots: np.ndarray, places: torch.Tensor) -> Se
     return replace(
         setting,
         active=taken(setting.active, slots),
-        channels=setting.channels[:, :1] if setting.channels.shape[1] else setting.channels,
+        channels=setting.channels[:, :1].clone(),  # a part of an array travels with all of it
         seen={},
+        cover=Cover.of(trials=len(slots)),
+        edges=(NO_EDGES,) * len(slots),
         blocks=blocks,
         **changes,
     )
@@ -166,33 +167,38 @@ def cut(training: Training, shards: int) -> list[Share]:
                 tuple(bounds[groups[0] : groups[-1] + 2].tolist()),
                 tuple(training.lanes),
                 training.models,
-                tuple(part_of(member, slots, first, beyond) for member in training.members),
+                tuple(part_of(member, slots, first) for member in training.members),
                 quanta,
             )
         )
     return shares
 
 
-def work(share: Share, engine: Engine, task: Task) -> list[Done]:
-    """Train a share, group by group, and add up what its devices send; on one thread, whose bits are everybody's."""
+def work(share: Share, memories: Sequence[torch.Tensor | None], engine: Engine, task: Task) -> list[Done]:
+    """Train a share, group by group, and add up what its devices send; on one thread, whose bits are everybody's.
+
+    Args:
+        memories: of every scheme what the share's devices remember, [trials, n, d]; changed in place.
+    """
     with torch_threads(1):
-        return _work(share, engine, task)
+        return _work(share, memories, engine, task)
 
 
-def _work(share: Share, engine: Engine, task: Task) -> list[Done]:
+def _work(share: Share, memories: Sequence[torch.Tensor | None], engine: Engine, task: Task) -> list[Done]:
     training = Training(engine, task, share.round_index, share.active, share.lanes, share.models, share.members)
     batches = training.batches(share.active)
     done = [_nothing(member, share.active.shape) for member in share.members]
-    memories = [None if member.memory is None else member.memory.clone() for member in share.members]
     rows = torch.tensor([row for lane in share.lanes for row in range(lane.first, lane.last)])
     for first, beyond in zip(share.bounds[:-1], share.bounds[1:], strict=True):
         slots = slots_of(share.active, first, beyond)
         if not (slots >= 0).any():
             continue
         places = torch.from_numpy(slots)
-        members = [  # memories are those of the whole share
-            replace(part_of(replace(member, memory=None), slots, first, beyond), offset=share.bounds[0], memory=memory)
-            for member, memory in zip(share.members, memories, strict=True)
+        group = slice(first - share.bounds[0], beyond - share.bounds[0])
+        own = [None if memory is None else memory[:, group] for memory in memories]
+        members = [
+            replace(part_of(member, slots, first), memory=memory)
+            for member, memory in zip(share.members, own, strict=True)
         ]
         index = places[rows].clamp(min=0)[..., None, None].expand(-1, -1, *batches.shape[2:]).to(batches.device)
         mine = batches.gather(1, index).masked_fill((places[rows] < 0)[..., None, None].to(batches.device), -1)
@@ -206,13 +212,15 @@ def _work(share: Share, engine: Engine, task: Task) -> list[Done]:
             target = where[0], places[where]
             for name in ("norms", "losses", "kept"):
                 getattr(done[number], name)[target] = getattr(sending.watch, name)[where]
-            memories[number] = sending.memory
-    return [replace(entry, memory=memory) for entry, memory in zip(done, memories, strict=True)]
+            before = own[number]
+            if before is not None and sending.memory is not None:
+                before.copy_(sending.memory)
+    return done
 
 
 def _nothing(member: Member, shape: Sequence[int]) -> Done:
     zeros = torch.zeros(*shape, dtype=torch.float64)
-    return Done([], zeros, zeros.clone(), zeros + 1.0, None)
+    return Done([], zeros, zeros.clone(), zeros + 1.0)
 
 
 def _add(done: Done, sums: list[torch.Tensor], unit: float | None) -> None:
