@@ -14,7 +14,7 @@ import torch
 
 from airfl.catalogue import no_such
 from airfl.config import Config
-from airfl.devices import load_samples, open_task
+from airfl.devices import Shelf, open_task
 from airfl.devices.precision import resolve_precision
 from airfl.errors import InputError
 from airfl.imports import require_here
@@ -71,10 +71,12 @@ def run(
     keeper: Keeper | None = None,
     interrupts: Interrupts | None = None,
     shards: Shards | None = None,
+    shelf: Shelf | None = None,
 ) -> Result:
     """Run every scheme of the configuration and return the result; only a keeper writes anything.
 
     Args:
+        shelf: has the samples, where several runs share them or somebody has begun to read them.
         shards: trains devices elsewhere; the bits do not depend on how many there are.
         progress: hears about every round.
         trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
@@ -84,7 +86,7 @@ def run(
     An interruption (Ctrl-C) or a divergence ends the run early: the result holds what was recorded, its status says so.
     """
     device = pick_device(config.engine.device)
-    simulations = _open(config, device, trials_per_batch, progress)
+    simulations = _open(config, device, trials_per_batch, progress, shelf or Shelf())
     if shards is not None:
         for group in simulations.values():
             require_sums(group[0].uplink)
@@ -130,7 +132,7 @@ def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin
 
 
 def _open(
-    config: Config, device: torch.device, trials_per_batch: int | None, progress: Progress | None
+    config: Config, device: torch.device, trials_per_batch: int | None, progress: Progress | None, shelf: Shelf
 ) -> dict[str, list[Simulation]]:
     """Join every scheme before the first round is trained, so that bad input costs no training time."""
     size = config.system.trials if trials_per_batch is None else trials_per_batch
@@ -140,7 +142,7 @@ def _open(
     require_memory(needs_of(config, min(size, config.system.trials)))
     trials = range(config.system.trials)
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
-    samples = load_samples(config, device)
+    samples = shelf.samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
     hears = progress.design if isinstance(progress, HearsDesign) else None
     radios = [open_radio(config, batch, device, hears) for batch in batches]
