@@ -1,9 +1,11 @@
-"""Data sets that are read once for several runs, and read ahead while other things are loaded."""
+"""What runs one after another have in common: data sets, which may be read ahead, and channels with their combiners."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airfl.config import Config
@@ -14,14 +16,16 @@ if TYPE_CHECKING:
     import torch
 
     from airfl.devices.task import Samples
+    from airfl.transceiver.radio import Heard, Radio
 
 
 class Shelf:
-    """Hands out the samples of configurations; those that have the same ones share them."""
+    """Hands out the samples and the radio of configurations; those that have the same ones share them."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, str | None], Future[Dataset]] = {}
         self._samples: dict[tuple[object, ...], Samples] = {}
+        self._radios: dict[tuple[object, ...], Radio] = {}
 
     def begin(self, config: Config) -> None:
         """Read the data set on a thread, if that only takes files that are here already.
@@ -53,3 +57,16 @@ class Shelf:
             dataset = load_dataset(name, data_dir, declared) if begun is None else begun.result()
             self._samples[key] = seen_as(learning.features, dataset, device)
         return self._samples[key]
+
+    def radio(
+        self, config: Config, trials: Sequence[int], device: torch.device, hears: Heard | None = None
+    ) -> Radio:
+        """See ``open_radio``; channels and combiners do not depend on the power, on what is learnt, or on a budget."""
+        from airfl.transceiver.radio import open_radio
+
+        drawn = config.channel.model_copy(update=dict.fromkeys(("power_w", "power_dbm", "snr_db")))
+        asked = config.scheme.model_copy(update={"names": ()})
+        key = repr((config.system, drawn, asked)), tuple(trials), str(device)
+        if key not in self._radios:
+            self._radios[key] = open_radio(config, trials, device, hears)
+        return replace(self._radios[key].at(config), hears=hears)

@@ -27,7 +27,6 @@ from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper
 from airfl.shards import HearsShards, Shards, require_sums
 from airfl.simulate import Simulation, open_simulation
-from airfl.transceiver import open_radio
 
 
 @runtime_checkable
@@ -145,7 +144,7 @@ def _open(
     samples = shelf.samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
     hears = progress.design if isinstance(progress, HearsDesign) else None
-    radios = [open_radio(config, batch, device, hears) for batch in batches]
+    radios = [shelf.radio(config, batch, device, hears) for batch in batches]
     return {
         name: [open_simulation(config, name, task, radio) for task, radio in zip(tasks, radios, strict=True)]
         for name in config.scheme.names
