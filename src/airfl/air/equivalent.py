@@ -17,8 +17,8 @@ from airfl.randomness import normal_like, stream
 
 #: Trials whose noise is drawn at a time.
 ROWS = 16
-#: Numbers of updates that are held in float64 at a time.
-PORTION = 2**25
+#: Numbers of updates that are held in float64 at a time, and those that stay in a CPU's caches.
+PORTION, CACHED = 2**25, 2**19
 #: Imaginary parts of gains below this are rounding.
 NO_TURN = 1e-9
 
@@ -155,8 +155,8 @@ def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
     trained = block.trained
     assert isinstance(trained, torch.Tensor)
     # Scattered additions on a GPU come in any order; a small matrix product does not.
-    add = _by_product if trained.is_cuda else _by_scattering
-    weights, portion = _weights(block, gains), max(1, PORTION // total.shape[1])
+    add, most = (_by_product, PORTION) if trained.is_cuda else (_by_scattering, CACHED)
+    weights, portion = _weights(block, gains), max(1, most // total.shape[1])
     for some in range(0, len(weights), portion):
         part = slice(some, some + portion)
         add(total, block.trial[part], weights[part], trained[part])

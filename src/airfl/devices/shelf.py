@@ -58,9 +58,7 @@ class Shelf:
             self._samples[key] = seen_as(learning.features, dataset, device)
         return self._samples[key]
 
-    def radio(
-        self, config: Config, trials: Sequence[int], device: torch.device, hears: Heard | None = None
-    ) -> Radio:
+    def radio(self, config: Config, trials: Sequence[int], device: torch.device, hears: Heard | None = None) -> Radio:
         """See ``open_radio``; channels and combiners do not depend on the power, on what is learnt, or on a budget."""
         from airfl.transceiver.radio import open_radio
 
