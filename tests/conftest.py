@@ -21,6 +21,12 @@ settings.load_profile("airfl")
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_on_every_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``auto`` picks must not depend on who runs the tests."""
+    monkeypatch.setattr("airfl.engines.engine.has_bf16", lambda: False)
+
+
 @pytest.fixture
 def tiny() -> airfl.Config:
     """Digits, softmax regression, 12 devices of which 9 are active, 16 antennas."""

@@ -37,6 +37,7 @@ SMALL = {
     "privacy.neighbours": "auto",
     "scheme.names": ALL,
     "engine.device": "cpu",
+    "engine.precision": "float32",
 }
 LINEAR = {**SMALL, "learning.model": "softmax", "system.participation": 0.6, "privacy.accountant": "gaussian"}
 DOMAIN = {"learning.domain_diameter": 5.0, "privacy.smoothness": 0.5, "learning.learning_rate": 0.01}

@@ -288,8 +288,12 @@ def test_inner_products_are_kept_for_devices_that_come_again_within_bounds(monke
 
     found = kept(comes_again=True)
     assert len(found) == 3  # the first ones, so that a cycle that is too long has some luck
-    assert all(grams[0].shape == (7, 6, 6) for grams in found.values())
+    assert all(kept.grams[0].shape == (7, 6, 6) and kept.samples is None for kept in found.values())
     assert not kept(comes_again=False)
+    monkeypatch.setattr("airfl.engines.cpu_span.KEPT_BYTES", 7 * 6 * (8 * 6 + 4 * 64) + 8 * 7 * 6 * 6)
+    found = list(kept(comes_again=True).values())
+    assert [kept.samples is None for kept in found] == [False, True]
+    assert torch.equal(found[0].samples[0], inputs.flatten(1)[:42])
 
 
 def test_lanes_that_a_block_meets():

@@ -10,7 +10,8 @@ from torch import nn
 import airfl
 from airfl.devices import build_model
 from airfl.devices.models import MODELS, ModelSpec
-from airfl.engines import choose_engine
+from airfl.devices.precision import has_bf16
+from airfl.engines import choose_engine, precision_of
 from airfl.engines import device_threads as on_threads
 from airfl.engines import threads as engine_threads
 from airfl.engines.batched import BatchedEngine
@@ -290,6 +291,26 @@ def test_an_interrupt_ends_training_within_a_step():
     assert not workers_alive()
 
 
+def test_auto_is_bf16_for_convolutions_on_a_cpu_that_has_it(tiny, monkeypatch):
+    monkeypatch.setattr("airfl.engines.engine.has_bf16", lambda: True)
+
+    def precision(name, **engine):
+        spec, device = build_model(name, (1, 28, 28), 10), torch.device("cpu")
+        config = tiny.replace(engine=engine)
+        return precision_of(choose_engine(config, spec, device, (1, 28, 28)), config, device)
+
+    assert precision("small-cnn") == precision("paper-cnn") == "bf16"
+    assert precision("small-cnn", precision="float32") == "float32"
+    assert precision("small-cnn", backend="batched") == precision("small-cnn", backend="loop") == "float32"
+    assert precision("softmax") == precision("mlp", backend="threads") == "float32"
+
+
+@pytest.mark.parametrize("units", [{}, {"avx512_bf16": True}, {"amx_bf16": True, "avx2": True}, {"avx2": True}])
+def test_hardware_for_bf16_is_what_torch_tells(units, monkeypatch):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: units, raising=False)
+    assert has_bf16.__wrapped__() == bool({"avx512_bf16", "amx_bf16"} & set(units))
+
+
 def test_threads_are_chosen_for_convolutions_on_a_cpu(tiny):
     def chosen(name, device="cpu", **engine):
         config, spec = tiny.replace(engine=engine), build_model(name, (1, 28, 28), 10)
@@ -298,6 +319,7 @@ def test_threads_are_chosen_for_convolutions_on_a_cpu(tiny):
     engine = chosen("small-cnn", precision="bf16")
     assert isinstance(engine, ThreadsEngine)
     assert engine.precision == "bf16"
+    assert chosen("small-cnn").precision == "float32"
     assert chosen("softmax").name == "batched"
     assert chosen("softmax", backend="threads").name == "threads"
     with pytest.raises(InputError, match="for the CPU"):

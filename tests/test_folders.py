@@ -518,6 +518,10 @@ def interrupted(call, monkeypatch, *more):
 
 def test_other_code_is_refused_unless_told(call, tmp_path, monkeypatch, drawn):
     interrupted(call, monkeypatch)
+    with monkeypatch.context() as elsewhere:  # where `auto` is another precision
+        elsewhere.setattr("airfl.runs.unfinished.precision_of", lambda *_: "bf16")
+        code, _, error = call("run", "--resume", "o")
+        assert (code, "precision: begun with float32, now bf16" in error) == (2, True)
     path = tmp_path / "o" / "resume.json"
     told = json.loads(path.read_text())
     del told["sha256"]

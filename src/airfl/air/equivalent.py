@@ -10,14 +10,15 @@ from airfl.air.energy import EnergyReceiver
 from airfl.air.rotation import Rotation
 from airfl.air.setting import Setting
 from airfl.air.uplink import Receiver, Uplink
+from airfl.devices.sums import Sum
 from airfl.devices.updates import Spanned, UpdateBlock
 from airfl.parallel import in_threads
 from airfl.randomness import normal_like, stream
 
 #: Trials whose noise is drawn at a time.
 ROWS = 16
-#: Numbers of updates that are held in float64 at a time.
-PORTION = 2**25
+#: Numbers of updates that are held in float64 at a time, and those that stay in a CPU's caches.
+PORTION, CACHED = 2**25, 2**19
 #: Imaginary parts of gains below this are rounding.
 NO_TURN = 1e-9
 
@@ -64,6 +65,8 @@ class EquivalentReceiver:
         self._where = None if setting.blocks is None else setting.blocks.grid.block_of(dim)
         self._rotation = None if setting.blocks is None else setting.blocks.rotation
         self._total: torch.Tensor | None = None
+        # Sums that others may find meanwhile, and the rows they belong to; added in the order of their blocks.
+        self._waiting: list[tuple[torch.Tensor, Sum]] = []
 
     def add(self, block: UpdateBlock) -> None:
         """See ``Receiver.add``."""
@@ -77,14 +80,25 @@ class EquivalentReceiver:
             self._add(self._turned, block, self._turns)
 
     def _add(self, total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
+        if gains.ndim == 2 and isinstance(block.trained, Spanned):
+            self._waiting.append((total[int(block.trial[0])], block.trained.later(_weights(block, gains))))
+            return
+        self._settle()
         if gains.ndim == 2:
             _add(total, block, gains)
         else:
             assert self._where is not None
             _add_by_blocks(total, block, gains, self._where.to(total.device), self._rotation)
 
+    def _settle(self) -> None:
+        """Add what waits."""
+        for row, later in self._waiting:
+            row += later.found
+        self._waiting.clear()
+
     def sums(self) -> list[torch.Tensor]:
         """See ``Summing.sums``: Σ Re(g_i) Δ̄_i, and Σ Im(g_i) Δ̄_i where symbols carry two coordinates."""
+        self._settle()
         assert self._total is not None
         if self._setting.per_symbol == 1:
             return [self._total]
@@ -92,12 +106,14 @@ class EquivalentReceiver:
 
     def take(self, sums: list[torch.Tensor]) -> None:
         """See ``Summing.take``."""
+        self._settle()
         self._total = sums[0].clone() if self._total is None else self._total + sums[0]
         if len(sums) > 1:
             self._turned = sums[1].clone() if self._turned is None else self._turned + sums[1]
 
     def finish(self) -> torch.Tensor:
         """See ``Receiver.finish``."""
+        self._settle()
         total = self._total
         assert total is not None
         if self._turned is not None:
@@ -136,15 +152,14 @@ class EquivalentReceiver:
 
 def _add(total: torch.Tensor, block: UpdateBlock, gains: torch.Tensor) -> None:
     """total += Σ g_i Δ̄_i over the block's replicas of each trial, [trials, d]; in the same order every time."""
-    if isinstance(block.trained, Spanned):
-        total[int(block.trial[0])] += block.trained.sum(_weights(block, gains))
-    else:
-        # Scattered additions on a GPU come in any order; a small matrix product does not.
-        add = _by_product if block.trained.is_cuda else _by_scattering
-        weights, portion = _weights(block, gains), max(1, PORTION // total.shape[1])
-        for some in range(0, len(weights), portion):
-            part = slice(some, some + portion)
-            add(total, block.trial[part], weights[part], block.trained[part])
+    trained = block.trained
+    assert isinstance(trained, torch.Tensor)
+    # Scattered additions on a GPU come in any order; a small matrix product does not.
+    add, most = (_by_product, PORTION) if trained.is_cuda else (_by_scattering, CACHED)
+    weights, portion = _weights(block, gains), max(1, most // total.shape[1])
+    for some in range(0, len(weights), portion):
+        part = slice(some, some + portion)
+        add(total, block.trial[part], weights[part], trained[part])
 
 
 def _add_by_blocks(

@@ -115,7 +115,22 @@ class Link:
         """
         if len(rounds) == 1 and rounds[0] in self._last:
             return self._last[rounds[0]]
-        drawn = np.stack([np.stack([self.drawn(index, t) for t in rounds]) for index in range(len(self.trials))])
+        keys = [(index, t) for index in range(len(self.trials)) for t in rounds]
+        first = self.drawn(*keys[0])
+        drawn = np.empty((len(keys), *first.shape), first.dtype)
+        drawn[0] = first
+
+        def draw(place: int) -> None:
+            drawn[place] = self.drawn(*keys[place])
+
+        if is_import_path(self.config.channel.fading):  # of somebody else, who need not expect threads
+            for place in range(1, len(keys)):
+                draw(place)
+        else:
+            from airfl.parallel import in_threads  # here, so that what draws nothing need not load torch
+
+            in_threads(draw, range(1, len(keys)))
+        drawn = drawn.reshape(len(self.trials), len(rounds), *first.shape)
         if len(rounds) == 1:
             self._last.clear()
             self._last[rounds[0]] = drawn

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
+import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
@@ -126,6 +129,23 @@ def _explained(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, PrivacyError):
         return str(error), EXIT_BAD_INPUT
     return (str(error), EXIT_BUDGET) if isinstance(error, BudgetError) else None
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Import large packages inside: Python looks for garbage among what they make neither now nor later.
+
+    OpenMP's threads burn a core while they wait for the next product; that core is wanted by who trains devices. They
+    are told to sleep after some microseconds, unless somebody said how they are to wait.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
+        os.environ["GOMP_SPINCOUNT"] = "2000"
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def name_imports(paths: Sequence[str], refuse: bool) -> None:

@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Settings, Track, app, fail, name_imports
+from airfl.cli.app import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    Json,
+    NoImports,
+    Settings,
+    Track,
+    app,
+    fail,
+    loading,
+    name_imports,
+)
 from airfl.cli.complete import complete_accountants, complete_presets, complete_schemes
 
 if TYPE_CHECKING:
     from airfl.config import Config
+    from airfl.devices import Shelf
     from airfl.runs import Interrupts, Keeper
     from airfl.shards import Shards
 
@@ -86,23 +98,31 @@ def run(
         if settings or flags or out is not None or force:
             raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
         from airfl import runs
+        from airfl.devices import Shelf
 
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
             name_imports(begun.config.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
-            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json, crew)
+            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json, crew, Shelf())
         return
     if anyway:
         raise InputError("--anyway goes with --resume")
     overrides: dict[str, Any] = dict(configuration.parse_override(text) for text in settings or [])
     config = configuration.read(source or "", {**overrides, **flags})
     name_imports(config.imports, no_imports)
-    from airfl import runs  # heavy: only for what can be run
+    from airfl.devices import Shelf  # heavy, as is what comes: only for what can be run
+
+    shelf = Shelf()
+    shelf.begin(config)
+    with loading():
+        from airfl import runs
+        from airfl.report import page  # noqa: F401
+        from airfl.runs import execute, unfinished  # noqa: F401
 
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
-        _train_and_report(config, folder, keeper, interrupts, track, as_json, crew)
+        _train_and_report(config, folder, keeper, interrupts, track, as_json, crew, shelf)
 
 
 def _crew(executor: str | None, shards: int | None, address: str | None) -> Shards | None:
@@ -128,6 +148,7 @@ def _train_and_report(
     track: list[str] | None,
     as_json: bool,
     crew: Shards | None,
+    shelf: Shelf,
 ) -> None:
     """The run itself, in a folder that is held."""
     from airfl import runs
@@ -140,7 +161,7 @@ def _train_and_report(
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
         try:
-            result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts, shards=crew)
+            result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts, shards=crew, shelf=shelf)
         finally:
             if crew is not None:
                 crew.close()

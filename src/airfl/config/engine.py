@@ -22,7 +22,9 @@ class Engine(Section):
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "tf32", "bf16"] = Field(
-        "auto", description="of matrix products; master weights are float32. auto: bf16 on Hopper GPUs, else float32"
+        "auto",
+        description="of matrix products; master weights are float32. auto: bf16 on Hopper GPUs, and for convolutions "
+        "on CPUs that have it; else float32",
     )
     compile: bool = Field(True, description="compiled kernels on a GPU; without, the first round starts sooner")
     eval_every: int = Field(1, ge=1, description="Test every k rounds, and after the last.")

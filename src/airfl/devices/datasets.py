@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from airfl.imports import import_object, is_import_path
 BUILT_IN = ("fashion-mnist", "fashion-mnist-standard", "idx", "digits", *FLEETS, "table")
 #: Mean and deviation of the training pixels in [0, 1], as published: nothing of a run's own data is used.
 FASHION_MNIST_SCALE = (0.2860, 0.3530)
+#: Images converted at a time: they stay in the caches.
+BLOCK = 2048
 
 
 def load_dataset(name: str, data_dir: str | None = None, declared: str = "") -> Dataset:
@@ -48,14 +52,29 @@ def load_dataset(name: str, data_dir: str | None = None, declared: str = "") -> 
     raise InputError(no_such("data set", name, BUILT_IN, ", or package.module:callable"))
 
 
+def is_here(name: str, data_dir: str | None = None) -> bool:
+    """Whether a data set is one of images whose files are on this machine: reading it is plain work."""
+    published = name in ("fashion-mnist", "fashion-mnist-standard")
+    return published and idx.locate(idx.FASHION_MNIST, data_dir) is not None
+
+
 def _from_images(*arrays: np.ndarray, scale: tuple[float, float] = (0.5, 0.5), num_classes: int | None = 10) -> Dataset:
     """Pixels in [0, 1], less the first number, over the second."""
     train_images, train_labels, test_images, test_labels = arrays
-    pixels = np.concatenate([train_images, test_images]).astype(np.float32)
-    pixels /= np.float32(255.0 * scale[1])
-    pixels -= np.float32(scale[0] / scale[1])
+    count = len(train_images)
+    pixels = np.empty((count + len(test_images), 1, *train_images.shape[1:]), dtype=np.float32)
+    halves = (train_images, pixels[:count, 0]), (test_images, pixels[count:, 0])
+    blocks = [(old[i : i + BLOCK], new[i : i + BLOCK]) for old, new in halves for i in range(0, len(old), BLOCK)]
+
+    def convert(block: tuple[np.ndarray, np.ndarray]) -> None:
+        old, new = block
+        np.divide(old, np.float32(255.0 * scale[1]), out=new, dtype=np.float32)
+        np.subtract(new, np.float32(scale[0] / scale[1]), out=new)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(convert, blocks))
     labels = np.concatenate([train_labels, test_labels]).astype(np.int64)
-    return Dataset(pixels[:, None], labels, len(train_labels), num_classes)
+    return Dataset(pixels, labels, len(train_labels), num_classes)
 
 
 def _digits() -> Dataset:

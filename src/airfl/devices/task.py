@@ -230,7 +230,11 @@ def load_samples(config: Config, device: torch.device) -> Samples:
 
 def samples_of(name: str, data_dir: str | None, features: str, device: torch.device, declared: str = "") -> Samples:
     """Load a data set by name, a table as it is declared; see ``load_samples``."""
-    dataset = load_dataset(name, data_dir, declared)
+    return seen_as(features, load_dataset(name, data_dir, declared), device)
+
+
+def seen_as(features: str, dataset: Dataset, device: torch.device) -> Samples:
+    """The samples of a data set that is loaded; see ``load_samples``."""
     inputs = make_features(features, torch.from_numpy(dataset.inputs).to(device))
     return Samples(dataset, inputs, torch.from_numpy(dataset.labels).to(device))
 

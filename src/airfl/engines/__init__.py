@@ -3,6 +3,6 @@
 In: broadcast models and sample numbers. Out: blocks of updates. May import ``devices`` and all before it.
 """
 
-from airfl.engines.engine import Engine, choose_engine
+from airfl.engines.engine import Engine, choose_engine, precision_of
 
-__all__ = ["Engine", "choose_engine"]
+__all__ = ["Engine", "choose_engine", "precision_of"]

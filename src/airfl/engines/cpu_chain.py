@@ -144,7 +144,9 @@ class Chain:
         return room
 
 
-def build_chain(module: nn.Module, input_shape: tuple[int, ...], batch: int, dtype: torch.dtype) -> Chain | None:
+def build_chain(
+    module: nn.Module, input_shape: tuple[int, ...], batch: int, dtype: torch.dtype = torch.float32
+) -> Chain | None:
     """The chain of a module that is made of known layers only, else None; ``dtype`` is that of the large products."""
     layers = chain(module)
     if layers is None or replicated(module) is None or len(input_shape) not in (1, 3):

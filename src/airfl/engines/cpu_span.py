@@ -11,13 +11,14 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 import torch
 
 from airfl.devices.models import ModelSpec
-from airfl.devices.updates import TILE, Spanned, UpdateBlock, inner_products, span_norms, tile_of
+from airfl.devices.sums import TILE, Sums, tile_of
+from airfl.devices.updates import Spanned, UpdateBlock, inner_products, span_norms
 from airfl.engines.device_threads import device_threads
 from airfl.products import times_transposed
 
@@ -27,11 +28,8 @@ MOST = 64
 TILES = 4
 #: Rows, that is models, that a thread trains them from at a time.
 ROWS = 64
-#: Bytes of inner products that are kept for the next round.
+#: Bytes of inner products and samples that are kept for the next round.
 KEPT_BYTES = 256 * 2**20
-
-#: Inner products [B, S, S] of some devices, float64, by the number of the first.
-Grams = dict[int, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,19 @@ class Shards:
     samples: torch.Tensor
     weights: torch.Tensor
     counts: torch.Tensor
+
+
+@dataclass
+class Kept:
+    """What devices have in common over rounds, by the number of the first of a part.
+
+    Attributes:
+        grams: inner products [B, S, S], float64.
+        samples: [n, F]; None: gathered anew each time.
+    """
+
+    grams: dict[int, torch.Tensor] = field(default_factory=dict)
+    samples: dict[int, torch.Tensor] | None = None
 
 
 def shards_by_trial(batches: torch.Tensor) -> list[tuple[Shards, list[int]]]:
@@ -100,8 +111,9 @@ class SpanTrainer:
 
     def __init__(self, spec: ModelSpec, comes_again: bool) -> None:
         self.bias, self.classes, self.comes_again = len(spec.shapes) > 1, spec.shapes[0][0], comes_again
-        self._kept: dict[bytes, Grams] = {}
+        self._kept: dict[bytes, Kept] = {}
         self._kept_for: tuple[torch.Tensor, int] | None = None
+        self._room = 0
 
     def train(
         self, models: torch.Tensor, batches: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor, rate: float
@@ -129,29 +141,46 @@ class SpanTrainer:
         While this runs, products are not split over threads anywhere: bits do not depend on the number of threads.
         """
         vectors = inputs.flatten(1)
-        waiting: deque[Future[list[UpdateBlock]]] = deque()
+        waiting: deque[Future[tuple[Sums, list[UpdateBlock]]]] = deque()
+        adding: list[Future[None]] = []
         with device_threads() as (pool, threads, stop):
+
+            def first() -> Iterator[UpdateBlock]:
+                sums, blocks = waiting.popleft().result()
+                yield from blocks
+                if sums.wanted:  # whoever sums them has asked by now
+                    adding.append(pool.submit(sums.find))
+
             for shards, rows in groups:
-                grams = self._grams(shards, inputs)
+                kept = self._kept_of(shards, inputs)
                 step = max(1, TILES * tile_of(vectors.shape[1]) // shards.samples.shape[1])
                 for part, some in product(range(0, len(shards.samples), step), range(0, len(rows), ROWS)):
                     own = slice(part, min(part + step, len(shards.samples)))
-                    data = models, vectors, labels, rate, grams, stop
+                    data = models, vectors, labels, rate, kept, stop
                     waiting.append(pool.submit(self._train, shards, rows[some : some + ROWS], own, *data))
                     if len(waiting) > threads:
-                        yield from waiting.popleft().result()
+                        yield from first()
             while waiting:
-                yield from waiting.popleft().result()
+                yield from first()
+            for done in adding:
+                done.result()
 
-    def _grams(self, shards: Shards, inputs: torch.Tensor) -> Grams:
-        """Inner products that are known for these devices; those that are found later are put in."""
+    def _kept_of(self, shards: Shards, inputs: torch.Tensor) -> Kept:
+        """What is known of these devices; what is found later is put in."""
         replicas, size = shards.samples.shape
         if self._kept_for is None or self._kept_for[0] is not inputs or self._kept_for[1] != inputs._version:
             self._kept.clear()
             self._kept_for = inputs, inputs._version
+            self._room = KEPT_BYTES if self.comes_again else 0
         key = shards.samples.numpy().tobytes()
-        room = 8 * replicas * size**2 * (len(self._kept) + 1) <= KEPT_BYTES
-        return self._kept.setdefault(key, {}) if key in self._kept or (self.comes_again and room) else {}
+        if key in self._kept:
+            return self._kept[key]
+        grams, samples = 8 * replicas * size**2, 4 * replicas * size * inputs[0].numel()
+        if grams > self._room:
+            return Kept()
+        whole = grams + samples <= self._room
+        self._room -= grams + (samples if whole else 0)
+        return self._kept.setdefault(key, Kept(samples={} if whole else None))
 
     def _train(
         self,
@@ -162,22 +191,26 @@ class SpanTrainer:
         inputs: torch.Tensor,
         labels: torch.Tensor,
         rate: float,
-        grams: Grams,
+        kept: Kept,
         stop: threading.Event,
-    ) -> list[UpdateBlock]:
-        """Some devices, from the models of some rows that have them."""
+    ) -> tuple[Sums, list[UpdateBlock]]:
+        """Some devices, from the models of some rows that have them, and what sums their updates."""
         samples, counts = shards.samples[part], shards.counts[part]
         replicas, size = samples.shape
-        x = inputs.index_select(0, samples.flatten())
+        x = None if kept.samples is None else kept.samples.get(part.start)
+        if x is None:
+            x = inputs.index_select(0, samples.flatten())
+            if kept.samples is not None:
+                kept.samples[part.start] = x
         of_device = x.view(replicas, size, -1)
-        exact = grams.get(part.start)
+        exact = kept.grams.get(part.start)
         if exact is None:
-            grams[part.start] = exact = inner_products(of_device, self.bias)
+            kept.grams[part.start] = exact = inner_products(of_device, self.bias)
         gram = exact.float()
         targets = labels.index_select(0, samples.flatten()).view(1, replicas, size)
         weights = shards.weights[part].transpose(0, 1)
         slots = torch.arange(part.start, part.stop)
-        minus, blocks = torch.full_like(targets, -1.0, dtype=torch.float32), []
+        minus, blocks, sums = torch.full_like(targets, -1.0, dtype=torch.float32), [], Sums(x, self.bias)
         for row in rows:  # classes first: they are few, and samples lie side by side
             if stop.is_set():
                 break
@@ -191,9 +224,9 @@ class SpanTrainer:
                 total -= (g.gather(0, targets)[0] * weight).sum(dim=1) * counts[:, index]
                 a.addcmul_(g.exp_().scatter_add_(0, targets, minus), weight)
             losses = total / counts.sum(dim=1).clamp(min=1)
-            updates = Spanned(a, of_device, span_norms(a, exact), self.bias)
+            updates = Spanned(a, of_device, span_norms(a, exact), self.bias, sums)
             blocks.append(UpdateBlock(torch.full_like(slots, row), slots, updates, losses))
-        return blocks
+        return sums, blocks
 
     def _scores(self, model: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """W xᵀ + b of a model [d] on samples [n, F], [C, n]."""

@@ -15,7 +15,7 @@ import torch
 
 from airfl.config import Config
 from airfl.devices.models import ModelSpec
-from airfl.devices.precision import resolve_precision
+from airfl.devices.precision import has_bf16, resolve_precision
 from airfl.devices.updates import UpdateBlock
 from airfl.errors import InputError
 from airfl.imports import import_callable, is_import_path
@@ -56,8 +56,10 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
 
     On a GPU and for dense models that is one tensor program over all devices, fused where the kernels know the layers;
     for anything else on a CPU one device per thread: convolutions with a weight per replica are slower batched there.
+    With precision ``auto``, chains of known layers with convolutions are trained in bf16 there, if the CPU has it.
     """
     from airfl.engines.batched import BatchedEngine
+    from airfl.engines.cpu_chain import build_chain
     from airfl.engines.fused import FusedEngine
     from airfl.engines.fused_layout import fused_layout
     from airfl.engines.loop import LoopEngine
@@ -89,8 +91,16 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
     if wanted == "threads":
         if device.type != "cpu":
             raise InputError("backend `threads` is for the CPU; use `batched` or `fused` on a GPU")
-        return ThreadsEngine(spec, precision)
+        chosen = config.engine.precision == "auto" and not spec.is_dense and build_chain(spec.module, input_shape, 1)
+        return ThreadsEngine(spec, "bf16" if chosen and has_bf16() else precision)
     return LoopEngine(spec)
+
+
+def precision_of(engine: Engine, config: Config, device: torch.device) -> str:
+    """What an engine multiplies in; one from outside is taken to do what was asked for."""
+    if isinstance(own := getattr(engine, "precision", None), str):
+        return own
+    return resolve_precision(config.engine.precision, device)
 
 
 def _outside(path: str, spec: ModelSpec) -> Engine:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.config import Config, preset
+from airfl.devices import Shelf
 from airfl.report.page import Story, write_report
 from airfl.report.perk_figure import accuracy_against_epsilon
 from airfl.runs import Progress, Result, run, write_run
@@ -102,16 +103,18 @@ def run_demo(
     base: Config | None = None,
     fleets: Mapping[int, int] = DEVICES,
     settings: Settings | None = None,
+    shelf: Shelf | None = None,
 ) -> Demo:
     """Run everything and write the report.
 
     Args:
+        shelf: where somebody has begun to read the data.
         progress: given a title and a configuration, who hears about its rounds.
         base: many devices at ε = 1; default: the preset ``massive-linear``.
         fleets: three numbers of devices and the images of each device.
         settings: what to change for each of them; default: ``tuned_settings``, nothing where ``base`` is given.
     """
-    start = base or preset("massive-linear")
+    start, shelf = base or preset("massive-linear"), shelf or Shelf()
     if settings is None:
         settings = tuned_settings() if base is None else {}
     least, _, most = sorted(fleets)
@@ -121,7 +124,7 @@ def run_demo(
         budget = {"privacy.epsilon": epsilon} if math.isfinite(epsilon) else {}
         own = settings.get((devices, epsilon), {})
         config = start.replace({**fleet, **own, **budget, **(more or {}), "scheme.names": list(schemes)})
-        found = run(config, progress=progress(f"{devices:,} devices", config))
+        found = run(config, progress=progress(f"{devices:,} devices", config), shelf=shelf)
         if any(entry.status == "interrupted" for entry in found.schemes.values()):
             raise KeyboardInterrupt
         return found

@@ -12,6 +12,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -97,6 +99,8 @@ RC: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "airfl",
 }
+
+CANVASES = {"png": FigureCanvasAgg, "pdf": FigureCanvasPdf, "svg": FigureCanvasSVG}
 
 Draw = Callable[[Axes, Result], bool]
 
@@ -236,7 +240,10 @@ def rendered(figure: Figure, kinds: Sequence[str] = ("png", "pdf"), dpi: int = 1
     figure.set_layout_engine("none")  # it has found places for everything, and would look for them once more a file
     for kind in kinds:
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=dpi, metadata=undated.get(kind))
+        # What ``savefig`` does, without drawing everything once more to see whether it has a place.
+        canvas: Any = CANVASES[kind](figure)
+        figure.dpi = dpi
+        getattr(canvas, f"print_{kind}")(buffer, metadata=undated.get(kind))
         found[kind] = buffer.getvalue()
     return found
 

@@ -14,8 +14,8 @@ import torch
 
 from airfl.catalogue import no_such
 from airfl.config import Config
-from airfl.devices import load_samples, open_task
-from airfl.devices.precision import resolve_precision
+from airfl.devices import Shelf, Task, open_task
+from airfl.engines import precision_of
 from airfl.errors import InputError
 from airfl.imports import require_here
 from airfl.memory import needs_of, require_memory
@@ -27,7 +27,6 @@ from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper
 from airfl.shards import HearsShards, Shards, require_sums
 from airfl.simulate import Simulation, open_simulation
-from airfl.transceiver import open_radio
 
 
 @runtime_checkable
@@ -71,10 +70,12 @@ def run(
     keeper: Keeper | None = None,
     interrupts: Interrupts | None = None,
     shards: Shards | None = None,
+    shelf: Shelf | None = None,
 ) -> Result:
     """Run every scheme of the configuration and return the result; only a keeper writes anything.
 
     Args:
+        shelf: has the samples, where several runs share them or somebody has begun to read them.
         shards: trains devices elsewhere; the bits do not depend on how many there are.
         progress: hears about every round.
         trials_per_batch: how many trials are simulated together; default all. Changes memory and rounding only.
@@ -84,12 +85,13 @@ def run(
     An interruption (Ctrl-C) or a divergence ends the run early: the result holds what was recorded, its status says so.
     """
     device = pick_device(config.engine.device)
-    simulations = _open(config, device, trials_per_batch, progress)
+    simulations = _open(config, device, trials_per_batch, progress, shelf)
     if shards is not None:
         for group in simulations.values():
             require_sums(group[0].uplink)
         crew = replace(shards, heard=progress.shards) if isinstance(progress, HearsShards) else shards
         simulations = {name: [replace(one, crew=crew) for one in group] for name, group in simulations.items()}
+        simulations = _of_one_precision(simulations)
     batches = len(simulations[config.scheme.names[0]])
     if keeper is not None and batches > 1:
         raise InputError("checkpoints go with all trials together; leave out `trials_per_batch`")
@@ -117,6 +119,17 @@ def run(
     return result if keeper is None else replace(result, provenance={**result.provenance, **keeper.provenance()})
 
 
+def _of_one_precision(simulations: dict[str, list[Simulation]]) -> dict[str, list[Simulation]]:
+    """The same with tasks that name their precision: a shard on another machine must not pick its own."""
+    named: dict[int, Task] = {}
+    for one in (one for group in simulations.values() for one in group):
+        task = one.task
+        precision = precision_of(one.engine, task.config, task.inputs.device)
+        if id(task) not in named:
+            named[id(task)] = replace(task, config=task.config.replace({"engine.precision": precision}))
+    return {name: [replace(one, task=named[id(one.task)]) for one in group] for name, group in simulations.items()}
+
+
 def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin: float) -> Result:
     schemes = {name: log.result() for name, log in logs.items()}
     first = logs[config.scheme.names[0]].simulations[0]
@@ -130,7 +143,11 @@ def _result(config: Config, device: torch.device, logs: Mapping[str, Log], begin
 
 
 def _open(
-    config: Config, device: torch.device, trials_per_batch: int | None, progress: Progress | None
+    config: Config,
+    device: torch.device,
+    trials_per_batch: int | None,
+    progress: Progress | None,
+    shelf: Shelf | None = None,
 ) -> dict[str, list[Simulation]]:
     """Join every scheme before the first round is trained, so that bad input costs no training time."""
     size = config.system.trials if trials_per_batch is None else trials_per_batch
@@ -140,10 +157,11 @@ def _open(
     require_memory(needs_of(config, min(size, config.system.trials)))
     trials = range(config.system.trials)
     batches = [tuple(trials[start : start + size]) for start in range(0, len(trials), size)]
-    samples = load_samples(config, device)
+    shelf = shelf or Shelf()
+    samples = shelf.samples(config, device)
     tasks = [open_task(config, batch, samples) for batch in batches]
     hears = progress.design if isinstance(progress, HearsDesign) else None
-    radios = [open_radio(config, batch, device, hears) for batch in batches]
+    radios = [shelf.radio(config, batch, device, hears) for batch in batches]
     return {
         name: [open_simulation(config, name, task, radio) for task, radio in zip(tasks, radios, strict=True)]
         for name in config.scheme.names
@@ -188,7 +206,7 @@ def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,
-        "precision": resolve_precision(simulation.config.engine.precision, device),
+        "precision": precision_of(simulation.engine, simulation.config, device),
         "model_parameters": simulation.schedule.dim,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -26,7 +26,7 @@ from airfl.runs.ledgers import LEDGER_FORMAT, contents, parse_ledgers
 from airfl.runs.lock import LOCK, locked
 from airfl.runs.manifest import TEMPORARY, put, sealed
 from airfl.runs.result import SUMMARY_FORMAT, Result, SchemeResult
-from airfl.runs.tables import record_schema, rows_of
+from airfl.runs.tables import rows_of, table_of
 from airfl.transceiver import Perk
 
 #: What reading a damaged file of an older version may end in.
@@ -74,7 +74,7 @@ def write_run(result: Result, folder: Path, more: Mapping[str, bytes] | None = N
         more: files beside those of every run.
     """
     result = dataclasses.replace(result, out=str(folder))
-    table = pa.Table.from_pylist(result.rounds, schema=pa.schema(record_schema()))
+    table = table_of(result.rounds)
     rounds = pa.BufferOutputStream()
     pq.write_table(table, rounds)
     books = {name: scheme.ledgers for name, scheme in result.schemes.items()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,6 +18,25 @@ def record_schema() -> list[tuple[str, pa.DataType]]:
     """The columns of a record. An infinite ε (no protection) is kept as such, and NaN where none was computed."""
     kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
     return [(field.name, kinds[str(field.type)]) for field in dataclasses.fields(RoundRecord)]
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Records as a table.
+
+    Arrow would load pandas to look at a list. Numbers are handed on as they lie in memory, text by its bytes.
+    """
+    schema = pa.schema(record_schema())
+    columns = []
+    for field in schema:
+        values = [row[field.name] for row in rows]
+        if field.type == pa.string():
+            texts = [value.encode() for value in values]
+            ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+            buffers = [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(texts))]
+        else:
+            buffers = [None, pa.py_buffer(np.array(values, dtype=field.type.to_pandas_dtype()).tobytes())]
+        columns.append(pa.Array.from_buffers(field.type, len(values), buffers))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def frame_of(table: pa.Table) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from airfl.config import Config, from_toml
+from airfl.engines import precision_of
 from airfl.errors import InputError, about_file
 from airfl.imports import beside, look_beside
 from airfl.parallel import torch_threads
@@ -49,7 +50,9 @@ class Begun:
 def identity(simulation: Simulation) -> dict[str, str]:
     """What the bits of a run follow from, beside its configuration; how many shards there are changes none."""
     sums = {"sums": IN_SHARDS} if isinstance(simulation.crew, Shards) else {}
-    return {**code_of(simulation.config.imports), "device": simulation.start.device.type, **sums}
+    device = simulation.start.device
+    precision = precision_of(simulation.engine, simulation.config, device)
+    return {**code_of(simulation.config.imports), "device": device.type, "precision": precision, **sums}
 
 
 def require_same_sums(begun: Begun, folder: Path, now: Mapping[str, str], *, anyway: bool) -> None:

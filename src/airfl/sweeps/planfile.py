@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airfl.config import Config, from_mapping
+from airfl.devices.precision import has_bf16
 from airfl.errors import InputError, about_file, in_words
 from airfl.imports import require_here
 from airfl.privacy.events import NEIGHBOUR_ALIASES
@@ -66,7 +67,7 @@ def open_folder(
         folder.path.mkdir(parents=True, exist_ok=True)
         for name, copy in copies.items():
             write_text(folder.path / name, copy)
-        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": code_of(plan.imports), "text": _digest(text)}
+        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code(plan), "text": _digest(text)}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
@@ -112,7 +113,7 @@ def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway
     out = folder.path
     plan.require_room()
     _require_same(_planned(stored), plan.fingerprint(), out)
-    now, before = code_of(plan.imports), stored.get("code")
+    now, before = _code(plan), stored.get("code")
     require_same_code(before, out, anyway=anyway, now=now)
     copies = {BASE: plan.base.to_toml()}
     if "text" in stored and stored["text"] == _digest(text):
@@ -124,6 +125,18 @@ def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
     return plan if before in (None, now) else dataclasses.replace(plan, begun_with=before)
+
+
+def _code(plan: Plan) -> dict[str, str]:
+    """What decides the last bits of a study: the code, and what `auto` makes of convolutions on this CPU."""
+    code = code_of(plan.imports)
+    models = {
+        plan.base.learning.model,
+        *(str(point["learning.model"]) for point in plan.points if "learning.model" in point),
+    }
+    if plan.base.engine.precision == "auto" and not models <= {"softmax", "mlp"}:
+        code["convolutions on a CPU"] = "bf16" if has_bf16() else "float32"
+    return code
 
 
 def _holds(file: Path, text: str) -> bool:

@@ -75,8 +75,9 @@ def check_channels(channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             f"channels must be [..., K, m] with at least one device and antenna; got {tuple(channels.shape)}"
         )
     flat = channels.to(torch.complex128).reshape(-1, *channels.shape[-2:])
-    largest = flat.abs().amax(dim=-1)
-    usable = (torch.isfinite(flat.abs()).all(dim=-1) & (largest > 1e-100) & (largest < 1e100)).all(dim=-1)
+    moduli = flat.abs()
+    largest = moduli.amax(dim=-1)
+    usable = (torch.isfinite(moduli).all(dim=-1) & (largest > 1e-100) & (largest < 1e100)).all(dim=-1)
     return torch.where(usable[:, None, None], flat, torch.ones_like(flat)), usable
 
 
