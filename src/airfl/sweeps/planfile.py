@@ -134,7 +134,7 @@ def _code(plan: Plan) -> dict[str, str]:
         plan.base.learning.model,
         *(str(point["learning.model"]) for point in plan.points if "learning.model" in point),
     }
-    if plan.base.engine.precision == "auto" and not models <= {"softmax", "mlp"}:
+    if plan.base.engine.precision == "auto" and not models <= {"logistic", "mlp", "softmax"}:
         code["convolutions on a CPU"] = "bf16" if has_bf16() else "float32"
     return code
 
