@@ -48,8 +48,8 @@ SIZES: dict[str, tuple[int, ...]] = {
     "antennas": (1, 4, 16, 64, 256, 1_024),
     "shards": (0, 1, 2, 4, 8),  # 0: one process without
 }
-#: Of runs whose rounds are timed one by one; nothing but the first and the last differ.
-ROUNDS = 4
+#: Of runs whose rounds are timed one by one: fewer where they are long; nothing but the first and the last differ.
+ROUNDS = {"devices": 4, "parameters": 12, "antennas": 40, "shards": 4}
 HIDDEN = 64
 #: What is timed inside a run: a name, and where the function lies.
 PARTS: dict[str, tuple[Any, str]] = {
@@ -87,7 +87,7 @@ def config_of(axis: str, size: int) -> airfl.Config:
             "name": f"growth-{axis}-{size}",
             "system.num_devices": devices,
             "system.num_antennas": antennas,
-            "system.rounds": ROUNDS,
+            "system.rounds": ROUNDS[axis],
             "scheme.names": ["airfl-dp"],
             "learning.dataset": samples(devices, each, shape, 4, 100 if axis == "parameters" else 2_000),
             "learning.model": model,
@@ -95,7 +95,7 @@ def config_of(axis: str, size: int) -> airfl.Config:
             "learning.local_steps": 1,
             "learning.batch_size": each,
             "engine.device": "cpu",
-            "engine.eval_every": ROUNDS,
+            "engine.eval_every": ROUNDS[axis],
         }
     )
 
@@ -144,9 +144,10 @@ def measure(axis: str, size: int) -> dict[str, Any]:
     """One size in this process, which should have done nothing before."""
     if axis == "rounds":
         return measure_rounds(size)
+    before, actors = peak_mb(), 0
     config = config_of(axis, size)
     crew = make_shards("ray", size) if axis == "shards" and size else None
-    before, stamps, actors = peak_mb(), Stamps(), 0
+    stamps = Stamps()
     try:
         with timed() as seconds:
             result = airfl.run(config, progress=stamps, shards=crew)
@@ -160,6 +161,7 @@ def measure(axis: str, size: int) -> dict[str, Any]:
         "axis": axis,
         "size": size,
         "parameters": result.dim,
+        "rounds": config.system.rounds,
         "seconds_to_open": round(float(steps[0]), 3),
         "seconds_combiners": round(sum(seconds["combiners"]), 3),
         "seconds_first_round": round(float(steps[1]), 4),
@@ -170,8 +172,8 @@ def measure(axis: str, size: int) -> dict[str, Any]:
         "seconds_record": round(middle["record"], 5),
         "seconds_test": round(seconds["record"][-1] - middle["record"], 5),
         "seconds_total": round(float(stamps.times[-1] - stamps.times[0]), 3),
-        "before_mb": before,
         "peak_mb": peak_mb(),
+        "added_mb": max(1, peak_mb() - before),
         "actors_mb": actors,
     }
 
@@ -210,8 +212,8 @@ def measure_rounds(rounds: int) -> dict[str, Any]:
         "seconds_total": round(written - begin, 3),
         "seconds_study": round(studied - written, 3),
         "disk_mb": round(disk / 1e6, 3),
-        "before_mb": before,
         "peak_mb": peak,
+        "added_mb": max(1, peak - before),
     }
 
 

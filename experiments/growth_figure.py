@@ -21,11 +21,16 @@ from airfl.report.figures import RC, write_figure
 RESULTS = Path(__file__).parent / "results"
 Rows = Sequence[Mapping[str, Any]]
 #: Column, words and look of each line.
-OPEN = ("seconds_to_open", "opening", {"color": "#0072B2", "linestyle": (0, (6, 2)), "marker": "s"})
+OPEN = (
+    "seconds_to_open",
+    "opening, {rounds} rounds designed",
+    {"color": "#0072B2", "linestyle": (0, (6, 2)), "marker": "s"},
+)
 ROUND = ("seconds_per_round", "a round", {"color": "#D55E00", "linestyle": "-", "marker": "o"})
 TOTAL = ("seconds_total", "a run, written", {"color": "#D55E00", "linestyle": "-", "marker": "o"})
 STUDY = ("seconds_study", "a study, with checkpoints", {"color": "#0072B2", "linestyle": (0, (6, 2)), "marker": "s"})
 PEAK = ("peak_mb", "the process", {"color": "#D55E00", "linestyle": "-", "marker": "o"})
+ADDED = ("added_mb", "what the run takes of it", {"color": "#0072B2", "linestyle": (0, (6, 2)), "marker": "s"})
 ACTORS = ("actors_mb", "actors together", {"color": "#0072B2", "linestyle": (0, (6, 2)), "marker": "s"})
 TIMES = {
     "devices": (OPEN, ROUND),
@@ -61,7 +66,7 @@ def draw(axes: Mapping[str, Rows], folder: Path = RESULTS) -> None:
             sizes = [row for row in rows if row["size"] > 0]
             _panel(left, name, sizes, TIMES[name], alone)
             left.set_ylabel("seconds")
-            _panel(right, name, sizes, MEMORY.get(name, (PEAK,)), alone)
+            _panel(right, name, sizes, MEMORY.get(name, (PEAK, ADDED)), alone)
             right.set_ylabel("peak memory, MB")
             write_figure(figure, folder, f"growth-{name}")
 
@@ -70,17 +75,22 @@ def _panel(axes: Axes, name: str, rows: Rows, lines: Sequence[tuple[str, str, An
     sizes = [row["parameters" if name == "parameters" else "size"] for row in rows]
     for column, words, look in lines:
         values = [row[column] for row in rows]
-        axes.loglog(sizes, values, markersize=5, label=f"{words}: slope {slope(sizes, values):.2f}", **look)
+        fitted = "" if name == "shards" else f": slope {slope(sizes, values):.2f}"
+        label = words.format(**rows[-1]) + fitted
+        plot = axes.semilogx if name == "shards" else axes.loglog
+        plot(sizes, values, markersize=5, label=label, **look)
     if name == "shards":
         if alone is not None:
             value, words = alone[lines[0][0]], "one process, no shards"
             axes.axhline(value, color="#000000", linestyle=(0, (1, 1)), linewidth=1.2, label=words)
+        axes.set_ylim(bottom=0.0)
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
     else:
         top = rows[-1][lines[-1][0]]
         line = [top * size / sizes[-1] for size in sizes]
         low, high = axes.get_ylim()
+        low, high = 10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high))  # whole decades have names
         axes.plot(sizes, line, color="#999999", linestyle=(0, (1, 2)), linewidth=1.2, label="slope 1")
         axes.set_ylim(low, high)
     axes.set_xlabel(name)

@@ -18,7 +18,7 @@ def test_a_size_is_measured_in_all_its_parts(axis):
     assert (row["axis"], row["actors_mb"]) == (axis, 0)
     assert row["seconds_total"] >= row["seconds_to_open"] >= row["seconds_combiners"] > 0.0
     assert min(row[name] for name in ("seconds_draw", "seconds_train", "seconds_receive", "seconds_record")) > 0.0
-    assert row["peak_mb"] >= row["before_mb"] > 0
+    assert row["peak_mb"] >= row["added_mb"] > 0
     assert together.advance_together is honest
 
 
@@ -40,8 +40,20 @@ def test_slopes_are_those_of_powers():
 
 def test_axes_measured_apart_are_kept_together(tmp_path):
     def rows(axis, *sizes):
-        names = ("seconds_to_open", "seconds_per_round", "seconds_total", "seconds_study", "peak_mb", "actors_mb")
-        return {"rows": [{"axis": axis, "size": n, "parameters": n, **dict.fromkeys(names, n + 1.0)} for n in sizes]}
+        names = (
+            "seconds_to_open",
+            "seconds_per_round",
+            "seconds_total",
+            "seconds_study",
+            "peak_mb",
+            "added_mb",
+            "actors_mb",
+        )
+        return {
+            "rows": [
+                {"axis": axis, "size": n, "parameters": n, "rounds": 4, **dict.fromkeys(names, n + 1.0)} for n in sizes
+            ]
+        }
 
     growth.keep({"shards": rows("shards", 0, 1, 2, 4)}, tmp_path)
     growth.keep({"rounds": rows("rounds", 4, 8, 16)}, tmp_path)
