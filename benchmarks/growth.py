@@ -1,6 +1,6 @@
 """How time and memory grow: with devices, rounds, parameters, antennas and shards.
 
-python -m benchmarks.growth                                     # all five, a quarter of an hour; results go together
+python -m benchmarks.growth                                     # all five, five minutes
 python -m benchmarks.growth --axis rounds --out experiments/results
 python -m benchmarks.growth --axis devices --values 1000 2000   # other sizes, printed only
 

@@ -84,8 +84,6 @@ def _panel(axes: Axes, name: str, rows: Rows, lines: Sequence[tuple[str, str, An
             value, words = alone[lines[0][0]], "one process, no shards"
             axes.axhline(value, color="#000000", linestyle=(0, (1, 1)), linewidth=1.2, label=words)
         axes.set_ylim(bottom=0.0)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [str(size) for size in sizes])
     else:
         top = rows[-1][lines[-1][0]]
         line = [top * size / sizes[-1] for size in sizes]
@@ -93,8 +91,16 @@ def _panel(axes: Axes, name: str, rows: Rows, lines: Sequence[tuple[str, str, An
         low, high = 10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high))  # whole decades have names
         axes.plot(sizes, line, color="#999999", linestyle=(0, (1, 2)), linewidth=1.2, label="slope 1")
         axes.set_ylim(low, high)
+    axes.set_xticks(sizes, [_short(row["size"]) for row in rows])
+    axes.minorticks_off()
     axes.set_xlabel(name)
     axes.legend(fontsize=8)
+
+
+def _short(size: int) -> str:
+    """A power of ten beyond 1,000 as such."""
+    power = len(str(size)) - 1
+    return f"$10^{power}$" if power > 3 and size == 10**power else f"{size:,}"
 
 
 if __name__ == "__main__":
