@@ -27,6 +27,7 @@ from experiments import (
     combiner_curve,
     convergence,
     fleets_figure,
+    growth_figure,
     impairments_figure,
     shield_figure,
 )
@@ -68,6 +69,7 @@ def draw_all(folder: Path) -> None:
     channels_figure.draw(channels_figure.read(), folder)
     fleets_figure.draw(fleets_figure.read("fleets.csv"), fleets_figure.read("fleets_sizes.csv"), folder)
     impairments_figure.draw(impairments_figure.read(), folder)
+    growth_figure.draw(growth_figure.read(), folder)
 
 
 def draw_examples() -> None:

@@ -11,7 +11,7 @@ import torch
 
 import airfl
 from airfl.devices import load_samples, open_task
-from airfl.runs.checkpoint import restore, save_checkpoint
+from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.together import Log
 from airfl.schemes import Clip, Plain
 from airfl.simulate import open_simulation
@@ -99,8 +99,8 @@ def test_a_scheme_from_outside_remembers_over_checkpoints(tiny, tmp_path):
     for log.current, _ in simulation.rounds():
         if log.current.round == 2:
             break
-    save_checkpoint(tmp_path, 2, {"it": log})
-    found = restore(tmp_path, {"it": simulation})["it"].current
+    Checkpoints(tmp_path).save(2, {"it": log})
+    found = Checkpoints(tmp_path).restore({"it": simulation})["it"].current
     assert torch.equal(found.memory, log.current.memory)
     assert float(found.memory.abs().max()) > 0
     resumed = list(simulation.rounds(found))[-1][0]

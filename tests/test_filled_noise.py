@@ -18,7 +18,7 @@ from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, BudgetError, Ledger, make_accountant
 from airfl.report.sentences import headline
 from airfl.rounds import settled
-from airfl.runs.checkpoint import restore, save_checkpoint
+from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.together import Log
 from airfl.simulate import open_simulation
 from airfl.testing.small import small_config, small_task
@@ -133,8 +133,8 @@ def test_a_run_that_is_taken_up_again_adds_the_same_noise(tmp_path):
     *before, last = states(simulation)
     log = Log([simulation])
     log.current = before[2]
-    save_checkpoint(tmp_path, 2, {"park2023": log})
-    state = restore(tmp_path, {"park2023": simulation})["park2023"].current
+    Checkpoints(tmp_path).save(2, {"park2023": log})
+    state = Checkpoints(tmp_path).restore({"park2023": simulation})["park2023"].current
     assert torch.equal(state.spread, before[2].spread)
     while state.round < 4:
         state, _ = simulation.step(state)

@@ -16,7 +16,7 @@ from airfl.analysis.audit.planted import Defect, _clipping, little_config
 from airfl.channel.blocks import Grid
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
-from airfl.runs.checkpoint import restore, save_checkpoint
+from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.together import Log
 from airfl.schemes import Clip, ClipWithMemory, Mean, Public, Scheme, TruncatedInversion, scheme_named
 from airfl.simulate import open_simulation
@@ -252,8 +252,8 @@ def test_a_run_that_was_stopped_gives_the_same_bits(tmp_path, overrides):
     for log.current, _ in simulation.rounds():
         if log.current.round == 2:
             break
-    save_checkpoint(tmp_path, 2, {"it": log})
-    found = restore(tmp_path, {"it": simulation})["it"].current
+    Checkpoints(tmp_path).save(2, {"it": log})
+    found = Checkpoints(tmp_path).restore({"it": simulation})["it"].current
     assert float(found.memory.abs().max()) > 0
     resumed = list(simulation.rounds(found))[-1][0]
     assert torch.equal(resumed.models, whole.models)

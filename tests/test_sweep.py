@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import shutil
 import signal
@@ -18,6 +19,7 @@ import torch
 
 from airfl import runs, sweeps
 from airfl.errors import InputError
+from airfl.privacy import ledger as ledgers
 from airfl.runs import checkpoint
 from airfl.simulate import open_simulation
 from airfl.study import make_plan, make_study
@@ -181,6 +183,95 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(whole, tmp_pat
     assert folder.part(batch).read_bytes() == Folder(whole).part(batch).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), 4),  # what only the newest counts on
+        (flip, 0),
+        (Path.unlink, 0),
+        (lambda path: path.write_bytes(path.read_bytes() + b"half a li"), 5),  # killed while it was written
+    ],
+)
+def test_rounds_that_are_damaged_are_run_again(whole, tmp_path, damage, left, caplog):
+    plan, folder, batch = damaged_checkpoints(tmp_path, lambda path: damage(path.with_name(checkpoint.HISTORY)))
+    assert rounds_restored(plan, batch, folder) == {left}
+    assert caplog.text.count("is damaged") == {5: 0, 4: 1, 0: 2}[left]
+    again = [2]
+
+    def stop():
+        again[0] -= 1
+        return again[0] == 0
+
+    if left < 4:
+        with pytest.raises(Stopped):
+            run_batch(plan, batch, folder, every_rounds=2, should_stop=stop)
+        names = {path.stem for path in folder.checkpoints(batch).glob("*.json")}
+        assert names == {"000002"}  # and none of the damaged ones
+        assert rounds_restored(plan, batch, folder) == {2}
+    run_batch(plan, batch, folder, every_rounds=2)
+    assert folder.part(batch).read_bytes() == Folder(whole).part(batch).read_bytes()
+
+
+def rounds_restored(plan, batch, folder):
+    logs = checkpoint.Checkpoints(folder.checkpoints(batch)).restore(batches.open_batch(plan, batch, "cpu"))
+    return {0 if log.current is None else log.current.round for log in logs.values()}
+
+
+@pytest.mark.parametrize("rounds", [12, 24])
+def test_every_round_is_written_into_checkpoints_once(tmp_path, monkeypatch, rounds):
+    """So twice as many rounds are twice the work, and not four times."""
+    written = {"record": 0, "event": 0}
+
+    def counted(name, honest):
+        def function(thing):
+            written[name] += 1
+            return honest(thing)
+
+        return function
+
+    monkeypatch.setattr(checkpoint, "_plain", counted("record", checkpoint._plain))
+    monkeypatch.setattr(ledgers, "row_of", counted("event", ledgers.row_of))
+    monkeypatch.setattr(batches, "write_part", lambda *arguments: None)
+    study = {**STUDY, "set": {**STUDY["set"], "system.rounds": rounds}}
+    plan = make_plan(make_study(study), 1)
+    batch = plan.batches[0]
+    run_batch(plan, batch, Folder(tmp_path), every_rounds=2)
+    cells = len(batch.points) * len(batch.trials) * len(STUDY["schemes"])
+    assert written == {"record": cells * (rounds - 2), "event": cells * (rounds - 2)}  # none after the last round
+
+
+def test_a_checkpoint_of_an_earlier_version_is_gone_on_from(whole, tmp_path):
+    """Each had all rounds in itself."""
+
+    def as_it_was(path):
+        history = path.with_name(checkpoint.HISTORY)
+        content = json.loads(path.read_bytes().partition(b"\n")[2])
+        del content["history"]
+        for line in history.read_text().splitlines():
+            for key, entry in content["entries"].items():
+                checkpoint._add(entry, json.loads(line)[key])
+        body = json.dumps(content).encode()
+        head = json.dumps({"format": "airfl-checkpoint/1", "sha256": hashlib.sha256(body).hexdigest()})
+        path.write_bytes(head.encode() + b"\n" + body)
+        history.unlink()
+
+    plan, folder, batch = damaged_checkpoints(tmp_path, as_it_was)
+    assert rounds_restored(plan, batch, folder) == {5}
+    run_batch(plan, batch, folder, every_rounds=1)
+    assert folder.part(batch).read_bytes() == Folder(whole).part(batch).read_bytes()
+
+
+def test_rounds_are_not_written_through_a_link(tmp_path, caplog):
+    plan, folder = make_plan(make_study(STUDY), 1), Folder(tmp_path / "s")
+    (tmp_path / "other").write_text("mine")
+    folder.checkpoints(plan.batches[0]).mkdir(parents=True)
+    (folder.checkpoints(plan.batches[0]) / checkpoint.HISTORY).symlink_to(tmp_path / "other")
+    run_batch(plan, plan.batches[0], folder, every_rounds=2)
+    assert (tmp_path / "other").read_text() == "mine"
+    assert "no checkpoint" in caplog.text
+    assert folder.finished(plan.batches[0]) is not None
+
+
 @pytest.mark.parametrize("damage", [flip, lambda path: path.write_bytes(path.read_bytes()[:-9]), Path.unlink])
 @pytest.mark.parametrize("which", ["part", "receipt"])
 def test_a_damaged_part_is_done_again_and_nothing_else(whole, tmp_path, damage, which):
@@ -217,7 +308,7 @@ def test_a_full_disk_costs_checkpoints_but_not_results_that_are_there(whole, tmp
         raise OSError(errno.ENOSPC, "no space left on device")
 
     out = tmp_path / "study"
-    monkeypatch.setattr(batches, "save_checkpoint", full)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", full)
     honest, calls = batches.write_bytes, []
 
     def sometimes(path, data):
@@ -299,13 +390,15 @@ def test_time_of_earlier_sittings_is_counted(tmp_path, monkeypatch):
     with pytest.raises(Stopped):
         run_batch(plan, plan.batches[0], folder, should_stop=lambda: True)
 
-    def restored(path, simulations):
-        logs = checkpoint.restore(path, simulations)
+    honest = checkpoint.Checkpoints.restore
+
+    def restored(self, simulations):
+        logs = honest(self, simulations)
         assert all(log.seconds > 0.0 for log in logs.values())
         next(iter(logs.values())).seconds = 1e6
         return logs
 
-    monkeypatch.setattr("airfl.sweeps.batch.restore", restored)
+    monkeypatch.setattr(checkpoint.Checkpoints, "restore", restored)
     run_batch(plan, plan.batches[0], folder)
     assert json.loads(folder.receipt(plan.batches[0]).read_text())["seconds"] > 1e6
 

@@ -184,9 +184,21 @@ class Ledger:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data; an infinite clip norm (unclipped scheme), and the infinite sums it leads to, are null."""
-        rows = [row_of(event) for event in self.events]
-        devices = {name: plain(values) for name, values in self.devices.items()}
+        rows, devices = self.rows(), self.devices_row()
         return {"version": VERSION, "sha256": checksum([rows, devices]), "events": rows, "devices": devices}
+
+    def rows(self, start: int = 0) -> list[dict[str, Any]]:
+        """Events from number ``start`` on as plain data."""
+        return [row_of(event) for event in self.events[start:]]
+
+    def devices_row(self) -> dict[str, list[float | None]]:
+        """Sums per device as plain data."""
+        return {name: plain(values) for name, values in self.devices.items()}
+
+    @staticmethod
+    def from_rows(rows: Sequence[Mapping[str, Any]], devices: Mapping[Any, Any]) -> Ledger:
+        """Inverse of ``rows`` and ``devices_row``; sums that cannot come from these rounds are refused."""
+        return Ledger.kept(_in_order(rows).events, _vectors(devices))
 
     @staticmethod
     def from_mapping(data: Any) -> Ledger:
@@ -199,23 +211,14 @@ class Ledger:
             raise PrivacyError(f"ledger version {version!r} is not supported; expected {VERSION}")
         require(isinstance(rows, list), "not a ledger: `events` must be a list")
         require(version == FORMER or isinstance(devices, dict), "not a ledger: `devices` must be an object")
-        ledger = Ledger()
-        for number, row in enumerate(rows):
-            with _naming(f"event {number}"):
-                ledger = ledger.append(*former_of(row)) if version == FORMER else ledger.append(event_of(row))
+        ledger = _in_order(rows, former=version == FORMER)
         # An accident or a careless edit shows; who forges both does not: a checksum is no signature.
         require(
             data.get("sha256") == checksum(rows if version == FORMER else [rows, devices]),
             "the ledger was changed after it was written: its content does not match its checksum; use the original "
             "file",
         )
-        if version == FORMER:
-            return ledger
-        found: dict[Observer, np.ndarray] = {}
-        for name, values in devices.items():
-            with _naming(f"entry `devices` for {name!r}"):
-                found[name] = vector(values)
-        return Ledger.kept(ledger.events, found)
+        return ledger if version == FORMER else Ledger.kept(ledger.events, _vectors(devices))
 
     def to_json(self) -> str:
         """JSON text; ``from_json`` reads it back to an equal ledger."""
@@ -229,6 +232,24 @@ class Ledger:
         except ValueError as error:
             raise PrivacyError(f"not a ledger: {error}") from None
         return Ledger.from_mapping(data)
+
+
+def _in_order(rows: Sequence[Any], *, former: bool = False) -> Ledger:
+    """A ledger of events as plain data; version 2 said of every round what is seen of the devices."""
+    ledger = Ledger()
+    for number, row in enumerate(rows):
+        with _naming(f"event {number}"):
+            ledger = ledger.append(*former_of(row)) if former else ledger.append(event_of(row))
+    return ledger
+
+
+def _vectors(devices: Mapping[Any, Any]) -> dict[Observer, np.ndarray]:
+    """Sums per device that were plain data."""
+    found: dict[Observer, np.ndarray] = {}
+    for name, values in devices.items():
+        with _naming(f"entry `devices` for {name!r}"):
+            found[name] = vector(values)
+    return found
 
 
 def _squares(event: RoundEvent, observer: Observer, values: np.ndarray) -> np.ndarray:

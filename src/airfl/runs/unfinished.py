@@ -19,7 +19,7 @@ from airfl.errors import InputError, about_file
 from airfl.imports import beside, look_beside
 from airfl.parallel import torch_threads
 from airfl.rounds import State
-from airfl.runs.checkpoint import drop_checkpoints, restore, save_checkpoint
+from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
 from airfl.runs.result import Status
@@ -134,15 +134,10 @@ class Keeper:
         self, folder: Path, every_seconds: float = 60.0, begun: Begun | None = None, *, anyway: bool = False
     ) -> None:
         self._folder, self._every, self._begun, self._anyway = folder, every_seconds, begun, anyway
-        self._resumed = begun
+        self._resumed, self._checkpoints = begun, Checkpoints(folder / CHECKPOINTS)
         self._wait, self._saved_at = every_seconds, time.monotonic()
         self._marks: dict[str, _Mark] = {}
         self.has_checkpoints = begun is not None
-
-    @property
-    def path(self) -> Path:
-        """Where the checkpoints lie."""
-        return self._folder / CHECKPOINTS
 
     def restore(self, simulations: Mapping[str, Simulation]) -> dict[str, Log]:
         """Logs as the last checkpoint has them; fresh ones where nothing is resumed."""
@@ -152,7 +147,7 @@ class Keeper:
             require_same_sums(self._resumed, self._folder, now, anyway=self._anyway)
             code = {**self._resumed.code, "sums": now.get("sums")}
             require_same_code(code, self._folder, anyway=self._anyway, now=now)
-            logs = restore(self.path, simulations)
+            logs = self._checkpoints.restore(simulations)
         for log in logs.values():
             if log.current is not None and log.current.round == 0:
                 log.current = None
@@ -171,7 +166,7 @@ class Keeper:
         logs = {name: mark.log() for name, mark in self._marks.items()}
         try:
             self._begin(next(iter(logs.values())).simulations[0])
-            save_checkpoint(self.path, sum((log.current or log.states[-1]).round for log in logs.values()), logs)
+            self._checkpoints.save(sum((log.current or log.states[-1]).round for log in logs.values()), logs)
             self.has_checkpoints = True
         except (OSError, InputError) as error:  # or memories are out of reach
             logging.getLogger("airfl").warning("no checkpoint of the run in `%s`: %s", self._folder, about_file(error))
@@ -190,14 +185,14 @@ class Keeper:
 
     def forget(self) -> None:
         """The run is over and saved."""
-        drop_checkpoints(self.path)
+        self._checkpoints.drop()
         (self._folder / FILE).unlink(missing_ok=True)
 
     def _begin(self, first: Simulation) -> None:
         """Before the first checkpoint: those of another run go, and the folder says whose the new ones are."""
         if self._begun is not None:
             return
-        drop_checkpoints(self.path)
+        self._checkpoints.drop()
         begun = Begun(first.config, identity(first), torch.get_num_threads())
         content = {"format": FORMAT, "config": begun.config.to_toml(), "code": begun.code, "threads": begun.threads}
         content["beside"] = beside()

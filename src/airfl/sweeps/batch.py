@@ -21,7 +21,7 @@ from airfl.devices import open_task, samples_of
 from airfl.errors import about_file, in_words
 from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
-from airfl.runs.checkpoint import restore, save_checkpoint
+from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.execute import pick_device, provenance_of
 from airfl.runs.store import write_bytes, write_text
 from airfl.runs.tables import record_schema
@@ -120,7 +120,8 @@ def run_batch(
     """
     begin = time.time()
     simulations = open_batch(plan, batch, device)
-    logs = restore(folder.checkpoints(batch), simulations)
+    checkpoints = Checkpoints(folder.checkpoints(batch))
+    logs = checkpoints.restore(simulations)
     earlier = sum(log.seconds for log in logs.values())
     rounds = plan.config(batch.points[0]).system.rounds
     groups = trained_alike(simulations)
@@ -139,7 +140,7 @@ def run_batch(
         due = now - saved >= every_rounds or time.monotonic() - saved_at >= every_seconds
         stop = should_stop()
         if stop or (due and now < rounds * len(groups)):
-            _try_checkpoint(folder.checkpoints(batch), now, logs)
+            _try_checkpoint(checkpoints, batch.name, now, logs)
             saved, saved_at = now, time.monotonic()
         if stop:
             raise Stopped
@@ -245,12 +246,12 @@ def _rounds_done(log: Log, rounds: int) -> int:
     return 0 if log.current is None else log.current.round
 
 
-def _try_checkpoint(folder: Path, step: int, logs: dict[str, Log]) -> None:
+def _try_checkpoint(checkpoints: Checkpoints, name: str, step: int, logs: dict[str, Log]) -> None:
     """A disk that is full costs the checkpoint, not the training; the one before stays."""
     try:
-        save_checkpoint(folder, step, logs)
+        checkpoints.save(step, logs)
     except OSError as error:
-        logging.getLogger("airfl").warning("no checkpoint at round %d of %s: %s", step, folder.name, about_file(error))
+        logging.getLogger("airfl").warning("no checkpoint at round %d of %s: %s", step, name, about_file(error))
 
 
 def _is_sound(receipt: dict[str, Any]) -> bool:
