@@ -176,7 +176,7 @@ def actor_peaks(workers: Any) -> list[int]:
         return []
     import ray
 
-    found: list[int] = ray.get([actor.peak_bytes.remote() for actor in workers._actors[0][2]])
+    found: list[int] = ray.get([actor.peak_bytes.remote() for actor in workers._actors[0][1].each])
     return [one // 2**20 for one in found]
 
 

@@ -135,11 +135,11 @@ class FakeRay:
         return value
 
     @staticmethod
-    def wait(handles, num_returns):
+    def wait(handles, num_returns, timeout=None):
         return handles[:1], handles[1:]
 
     @staticmethod
-    def get(handle):
+    def get(handle, timeout=None):
         return handle() if callable(handle) else handle
 
 
@@ -162,7 +162,7 @@ class FakeActor:
     def __init__(self, packed):
         self.packed = packed
         self.begin()
-        self.work, self.recall = FakeMethod(self, "work"), FakeMethod(self, "recall")
+        self.work, self.recall, self.hello = (FakeMethod(self, name) for name in ("work", "recall", "hello"))
 
     def begin(self):
         from airfl.shards.cluster import Worker
@@ -183,7 +183,8 @@ def fake_cluster(monkeypatch, actor=FakeActor, count=2):
 
     def begin(_, site):
         begun.append(site.task)
-        return [], [actor(packed_task(owned_by(site.task, part))) for part in site.parts]
+        each = [actor(packed_task(owned_by(site.task, part))) for part in site.parts]
+        return cluster.Actors(each, [one.worker.hello()[0] for one in each], [])
 
     monkeypatch.setattr(ray, "get", FakeRay.get)
     monkeypatch.setattr(cluster, "connect", lambda stack, address: FakeRay)
@@ -237,7 +238,7 @@ def test_everybody_knows_as_much_in_shards(tiny):
     ("scheme", "gain"), [("airfl-mimo", 1.0), ("airfl-mimo", 1e-3), ("one-bit", 1.0), ("nc-airfl", 9.0)]
 )
 def test_sums_are_rounded_to_no_more_than_is_said(tiny, scheme, gain):
-    """u ≤ 2 K C 2⁻⁵⁰, C the longest contribution to the sum: long signs and small gains are no reason for more."""
+    """u ≤ n C 2⁻⁵¹, C the longest contribution to the sum: long signs and small gains are no reason for more."""
     from airfl.runs.execute import _open
     from airfl.shards.share import quantum
 
@@ -249,7 +250,11 @@ def test_sums_are_rounded_to_no_more_than_is_said(tiny, scheme, gain):
     length = setting.clip_norm
     most = 12 * (length**2 if scheme == "nc-airfl" else length * gain)
     member = simulation.member(setting, simulation.init().memory)
-    assert most * 2.0**-50 <= quantum(member) * (1.0 + 1e-9)
-    assert quantum(member) <= 2.0 * most * 2.0**-50 * (1.0 + 1e-9)
+    assert most * 2.0**-52 <= quantum(member, 12) * (1.0 + 1e-9)
+    assert quantum(member, 12) <= most * 2.0**-51 * (1.0 + 1e-9)
     silent = replace(setting, gain_bound=0.0 * setting.gain_bound, gains=0.0 * setting.gains)
-    assert quantum(replace(member, setting=silent)) > 0.0
+    assert quantum(replace(member, setting=silent), 12) > 0.0
+    few = replace(setting, active=setting.active[:, :1])
+    assert quantum(replace(member, setting=few), 12) == quantum(member, 12)  # who was drawn does not show
+    with pytest.raises(InputError, match="more than the privacy ledger has room for"):
+        quantum(member, 10**10)

@@ -10,6 +10,10 @@ class InputError(ValueError):
     """The request cannot be carried out as written; nothing was run and nothing written."""
 
 
+class LostError(InputError):
+    """Machines that a run needs are gone for good; what was done before they went can be gone on with."""
+
+
 class DivergedError(RuntimeError):
     """Training produced NaN or infinity; what was recorded before is kept.
 

@@ -40,6 +40,7 @@ __all__ = [
     "path_of",
     "require_here",
     "source_digest",
+    "source_sha256",
 ]
 
 #: Folders in which parts are looked for first; in the environment, so that worker processes look there too.
@@ -271,6 +272,16 @@ def calling(part: object, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{what} `{kind.__module__}:{kind.__name__}` failed: {failure(error)}") from error
+
+
+@functools.cache
+def source_sha256() -> str:
+    """Which code this is, whatever its version says: a hash over the package's Python files, 12 digits."""
+    root = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def source_digest(path: str) -> str | None:

@@ -11,7 +11,7 @@ import torch
 
 from airfl.devices import idx
 from airfl.devices.fleets import FLEETS, kept_at
-from airfl.runs.sameness import source_sha256
+from airfl.imports import source_sha256
 from airfl.version import __version__
 
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")

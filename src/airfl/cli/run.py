@@ -103,7 +103,17 @@ def run(
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
             name_imports(begun.config.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
-            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json, crew, Shelf())
+            _train_and_report(
+                begun.config,
+                folder,
+                keeper,
+                interrupts,
+                track,
+                as_json,
+                crew,
+                Shelf(),
+                _again(folder, executor, shards, address),
+            )
         return
     if anyway:
         raise InputError("--anyway goes with --resume")
@@ -122,7 +132,9 @@ def run(
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
-        _train_and_report(config, folder, keeper, interrupts, track, as_json, crew, shelf)
+        _train_and_report(
+            config, folder, keeper, interrupts, track, as_json, crew, shelf, _again(folder, executor, shards, address)
+        )
 
 
 def _crew(executor: str | None, shards: int | None, address: str | None) -> Shards | None:
@@ -140,6 +152,13 @@ def _crew(executor: str | None, shards: int | None, address: str | None) -> Shar
     return make_shards(executor or "local", 1 if shards is None else shards, address)
 
 
+def _again(folder: Path, executor: str | None, shards: int | None, address: str | None) -> str:
+    """How to go on with a run."""
+    flags = (("executor", executor), ("shards", shards), ("address", address))
+    more = "".join(f" --{name} {value}" for name, value in flags if value is not None)
+    return f"airfl run --resume {folder}{more}"
+
+
 def _train_and_report(
     config: Config,
     folder: Path,
@@ -149,10 +168,11 @@ def _train_and_report(
     as_json: bool,
     crew: Shards | None,
     shelf: Shelf,
+    again: str,
 ) -> None:
-    """The run itself, in a folder that is held."""
+    """The run itself, in a folder that is held; ``again`` is the command that goes on with it."""
     from airfl import runs
-    from airfl.errors import DivergedError, InputError, about_file
+    from airfl.errors import DivergedError, InputError, LostError, about_file
     from airfl.privacy import BudgetError
     from airfl.report.page import write_report
     from airfl.report.progress import RunProgress
@@ -162,6 +182,10 @@ def _train_and_report(
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
         try:
             result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts, shards=crew, shelf=shelf)
+        except LostError as error:
+            if not keeper.has_checkpoints:
+                raise
+            fail(f"{error}; go on with: {again}", EXIT_FAILED)
         finally:
             if crew is not None:
                 crew.close()
@@ -170,7 +194,7 @@ def _train_and_report(
     except (OSError, InputError) as error:
         if not keeper.has_checkpoints:
             raise
-        mend = f"mend that, then go on from the last checkpoint: airfl run --resume {folder}"
+        mend = f"mend that, then go on from the last checkpoint: {again}"
         fail(f"{about_file(error)}; {mend}", EXIT_FAILED)
     if all(entry.status != "interrupted" for entry in result.schemes.values()):
         keeper.forget()
@@ -181,7 +205,7 @@ def _train_and_report(
         print_result(result, page)
     for entry in result.schemes.values():
         if entry.status == "interrupted":
-            more = f"; go on with: airfl run --resume {folder}" if keeper.has_checkpoints else ""
+            more = f"; go on with: {again}" if keeper.has_checkpoints else ""
             fail(f"interrupted; what was recorded is in {folder}{more}", EXIT_INTERRUPTED)
         if entry.status == "refused":
             raise BudgetError(entry.message)

@@ -16,7 +16,7 @@ from airfl.catalogue import no_such
 from airfl.config import Config
 from airfl.devices import Shelf, Task, open_task
 from airfl.engines import precision_of
-from airfl.errors import InputError
+from airfl.errors import InputError, LostError
 from airfl.imports import require_here
 from airfl.memory import needs_of, require_memory
 from airfl.rounds import RoundRecord
@@ -24,7 +24,7 @@ from airfl.runs.result import Result
 from airfl.runs.sameness import code_identity
 from airfl.runs.signals import Interrupts
 from airfl.runs.together import Log, run_together, trained_alike
-from airfl.runs.unfinished import Keeper
+from airfl.runs.unfinished import Keeper, sums_of
 from airfl.shards import HearsShards, Shards, require_sums
 from airfl.simulate import Simulation, open_simulation
 
@@ -110,6 +110,10 @@ def run(
         finally:
             if interrupts is not None:
                 interrupts.settle()
+    except LostError:
+        if keeper is not None and any(log.records for log in logs.values()):
+            keeper.save()
+        raise
     except KeyboardInterrupt:
         if keeper is not None:
             keeper.save()
@@ -207,6 +211,7 @@ def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,
         "precision": precision_of(simulation.engine, simulation.config, device),
+        "sums": sums_of(simulation),
         "model_parameters": simulation.schedule.dim,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

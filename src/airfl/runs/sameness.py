@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from airfl.errors import InputError
-from airfl.imports import source_digest
+from airfl.imports import source_digest, source_sha256
 from airfl.version import __version__
 
 log = logging.getLogger("airfl")
-
-
-@cache
-def source_sha256() -> str:
-    """Which code this is, whatever its version says: a hash over the package's Python files, 12 digits."""
-    root = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def code_identity() -> dict[str, str]:

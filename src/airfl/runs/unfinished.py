@@ -32,8 +32,8 @@ from airfl.simulate import Simulation
 FORMAT = "airfl-unfinished/1"
 FILE = "resume.json"
 CHECKPOINTS = "checkpoints"
-#: How a run with shards adds up what devices send.
-IN_SHARDS = "in shards"
+#: How a run adds up what devices send, with shards and without.
+IN_SHARDS, AT_ONCE = "in shards", "at once"
 #: Writing a checkpoint may take one part in so many of the time: records of many rounds are long.
 SHARE = 20
 
@@ -49,17 +49,27 @@ class Begun:
 
 def identity(simulation: Simulation) -> dict[str, str]:
     """What the bits of a run follow from, beside its configuration; how many shards there are changes none."""
-    sums = {"sums": IN_SHARDS} if isinstance(simulation.crew, Shards) else {}
     device = simulation.start.device
     precision = precision_of(simulation.engine, simulation.config, device)
-    return {**code_of(simulation.config.imports), "device": device.type, "precision": precision, **sums}
+    return {
+        **code_of(simulation.config.imports),
+        "device": device.type,
+        "precision": precision,
+        "sums": sums_of(simulation),
+    }
+
+
+def sums_of(simulation: Simulation) -> str:
+    """How sums over devices are rounded: of groups of them, which shards share out, or of all at once."""
+    return IN_SHARDS if isinstance(simulation.crew, Shards) else AT_ONCE
 
 
 def require_same_sums(begun: Begun, folder: Path, now: Mapping[str, str], *, anyway: bool) -> None:
     """Refuse to go on with sums that are rounded otherwise: groups of devices in shards, or all of them at once."""
-    if begun.code.get("sums") == now.get("sums"):
+    before = begun.code.get("sums", AT_ONCE)
+    if before == now.get("sums"):
         return
-    then, mend = ("with", "give") if begun.code.get("sums") == IN_SHARDS else ("without", "leave out")
+    then, mend = ("with", "give") if before == IN_SHARDS else ("without", "leave out")
     words = f"`{folder}` was begun {then} --shards, and sums are rounded otherwise now"
     if not anyway:
         raise InputError(f"{words}; {mend} --shards, or add --anyway to mix the two")

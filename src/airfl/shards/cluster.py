@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
+import math
 import os
+import secrets
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,8 @@ import torch
 
 from airfl.devices import Task
 from airfl.engines import choose_engine
-from airfl.errors import InputError, in_words
-from airfl.imports import beside, look_beside
+from airfl.errors import InputError, LostError, in_words
+from airfl.imports import beside, look_beside, source_sha256
 from airfl.shards.desk import Desk, Order
 from airfl.shards.parcel import light, owned_by, packed_task, unpacked_task
 from airfl.shards.share import Done
@@ -28,10 +31,13 @@ from airfl.shards.workers import Heard, Histories, Memories, Site
 
 #: Ray's sockets lie below its folder, and their paths may not be longer than about 100 letters.
 LONGEST_FOLDER = 20
-#: How often a share is worked off before the run gives up.
+log = logging.getLogger("airfl")
+#: How often an actor may be lost over one share before the run gives up.
 TRIES = 4
-#: How often, second by second, an actor is asked again whose node answers nobody: until Ray takes it for lost, or not.
+#: How often, second by second, one is called that does not answer: until Ray takes it for lost, and has begun it anew.
 PAUSES = 120
+#: Seconds in which actors must have found room on the cluster; seconds of silence after which that is said.
+ROOM, SILENCE = 300.0, 600.0
 
 
 def check_ray(address: str | None) -> None:
@@ -57,6 +63,9 @@ def connect(stack: contextlib.ExitStack, address: str | None) -> Any:
     if address is None and len(tempfile.gettempdir()) <= LONGEST_FOLDER:
         own["_temp_dir"] = tempfile.mkdtemp(prefix="airfl-ray-")
         stack.callback(shutil.rmtree, own["_temp_dir"], ignore_errors=True)
+    # Ray's advice about its own settings, and a warning about samples in its store, are for whoever develops it.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -79,7 +88,7 @@ class Cluster:
     count: int
     address: str | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
-    _actors: list[tuple[Task, list[Any], list[Any]]] = field(default_factory=list, repr=False, compare=False)
+    _actors: list[tuple[Task, Actors]] = field(default_factory=list, repr=False, compare=False)
 
     def check(self) -> None:
         """See ``check_ray``."""
@@ -92,65 +101,94 @@ class Cluster:
 
     def work(self, site: Site, orders: Sequence[Order], histories: Histories, heard: Heard) -> list[list[Done]]:
         """See ``Workers.work``."""
-        ray, actors = self._begun(site)
-        models = ray.put(orders[0].share.models.cpu().numpy())
+        with _in_a_sentence():
+            ray, actors = self._begun(site)
+            models = ray.put(orders[0].share.models.cpu().numpy())
 
-        def ask(number: int, anew: bool) -> Any:
-            if not anew:
-                return actors[number].work.remote([light(orders[number])], models)
-            history = histories(number)
-            return actors[number].work.remote([light(order) for order in history], *_broadcasts(ray, history))
+            def ask(number: int, anew: bool) -> Any:
+                if not anew:
+                    return actors.each[number].work.remote([light(orders[number])], models)
+                history = histories(number)
+                return actors.each[number].work.remote([light(order) for order in history], *_broadcasts(ray, history))
 
-        return _answers(ray, ask, len(orders), heard)
+            return _answers(ray, actors, ask, heard)
 
     def recall(self, site: Site, name: str, histories: Histories) -> list[Memories]:
         """See ``Workers.recall``."""
-        ray, actors = self._begun(site)
+        with _in_a_sentence():
+            ray, actors = self._begun(site)
 
-        def ask(number: int, anew: bool) -> Any:
-            history = histories(number) if anew else []
-            broadcasts = _broadcasts(ray, history)
-            return actors[number].recall.remote(name, [light(order) for order in history], *broadcasts)
+            def ask(number: int, anew: bool) -> Any:
+                history = histories(number) if anew else []
+                broadcasts = _broadcasts(ray, history)
+                return actors.each[number].recall.remote(name, [light(order) for order in history], *broadcasts)
 
-        return _answers(ray, ask, len(site.parts), lambda done, total: None)
+            return _answers(ray, actors, ask, lambda done, total: None)
 
-    def _begun(self, site: Site) -> tuple[Any, list[Any]]:
+    def _begun(self, site: Site) -> tuple[Any, Actors]:
         """Ray, and the actors for a task."""
         ray = connect(self._stack, self.address)
         if not self._actors or self._actors[0][0] is not site.task:
             self._actors.clear()  # Ray stops actors that nobody holds, and their cores are free
-            self._actors.append((site.task, *_begin(ray, site)))
-        return ray, self._actors[0][2]
+            self._actors.append((site.task, _begin(ray, site)))
+        return ray, self._actors[0][1]
 
 
-def _answers(ray: Any, ask: Callable[[int, bool], Any], count: int, heard: Heard) -> list[Any]:
+@dataclass
+class Actors:
+    """One for each share.
+
+    Attributes:
+        each: their handles.
+        born: what each said when it was last begun.
+        packed: their tasks in Ray's store, which have to be held as long as one may begin anew.
+    """
+
+    each: list[Any]
+    born: list[str]
+    packed: list[Any]
+
+    def is_back(self, ray: Any, number: int) -> bool:
+        """Wait for one that could not be reached; whether it answers, perhaps after it has begun anew."""
+        for _ in range(PAUSES):
+            time.sleep(1.0)
+            with contextlib.suppress(*_unreachable()):
+                self.born[number] = ray.get(self.each[number].hello.remote(), timeout=SILENCE)[0]
+                return True
+        return False
+
+
+def _answers(ray: Any, actors: Actors, ask: Callable[[int, bool], Any], heard: Heard) -> list[Any]:
     """What every actor answers; one that stands elsewhere, or began anew, is asked again, with all that it needs.
 
     Whether one that cannot be reached has done its share nobody knows; it will say so when it is asked again.
     """
-    from ray.exceptions import ActorUnavailableError, RayError
+    from ray.exceptions import RayError
 
+    count = len(actors.each)
     asked = {ask(number, False): number for number in range(count)}
-    found, pauses = dict[int, Any](), 0
+    found, lost = dict[int, Any](), [0] * count
     while asked:
-        (ready,), _ = ray.wait(list(asked), num_returns=1)
-        number = asked.pop(ready)
+        ready, _ = ray.wait(list(asked), num_returns=1, timeout=SILENCE)
+        if not ready:
+            waiting = ", ".join(str(number + 1) for number in sorted(asked.values()))
+            log.warning("no word from shard %s of %d for %d minutes; waiting on", waiting, count, SILENCE // 60)
+            continue
+        number = asked.pop(ready[0])
         try:
-            answer = ray.get(ready)
+            answer = ray.get(ready[0])
         except RayError as error:
-            if isinstance(error, ActorUnavailableError) and pauses < PAUSES:
-                pauses += 1
-                time.sleep(1.0)
-                asked[ask(number, False)] = number
-                continue
             cause = getattr(error, "cause", None)
             if isinstance(cause, InputError):  # what a part from outside did wrong, once and in its own words
                 raise InputError(str(cause)) from None
-            often = f"{TRIES} times, at last" if cause is None else "once, and would again,"
-            raise InputError(
-                f"shard {number + 1} of {count} failed {often} because: "
-                f"{(str(error) or type(error).__name__).strip().splitlines()[-1]}"
-            ) from None
+            before = actors.born[number]
+            if isinstance(error, _unreachable()) and actors.is_back(ray, number):
+                lost[number] += actors.born[number] != before
+                if lost[number] < TRIES:
+                    asked[ask(number, False)] = number
+                    continue
+            often = "" if cause is not None else f" {lost[number]} times" if lost[number] else " and is gone"
+            raise LostError(f"shard {number + 1} of {count} failed{often}: {_reason(error)}") from None
         if answer is None:
             asked[ask(number, True)] = number
         else:
@@ -159,15 +197,73 @@ def _answers(ray: Any, ask: Callable[[int, bool], Any], count: int, heard: Heard
     return [found[number] for number in range(count)]
 
 
-def _begin(ray: Any, site: Site) -> tuple[list[Any], list[Any]]:
-    """Tasks in Ray's store, which have to be held as long as an actor may begin anew, and one actor for each."""
-    count, gpus = len(site.parts), 1 if site.task.inputs.device.type == "cuda" else 0
-    options = {"max_restarts": TRIES - 1, "max_task_retries": TRIES - 1, "scheduling_strategy": "SPREAD"}
+def _unreachable() -> tuple[type[Exception], ...]:
+    """What Ray says of an actor that may come back."""
+    from ray.exceptions import ActorUnavailableError, GetTimeoutError
+
+    return ActorUnavailableError, GetTimeoutError
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[-1]
+
+
+@contextlib.contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Ray's own troubles, as a full store or a head node that is gone, in one sentence."""
+    from ray.exceptions import RayError
+
+    try:
+        yield
+    except RayError as error:
+        raise LostError(f"the Ray cluster cannot go on: {_reason(error)}") from None
+
+
+def _begin(ray: Any, site: Site) -> Actors:
+    """One actor for each share, once all have found room and run the same code."""
+    count = len(site.parts)
+    # Ray begins one anew as often as it is lost; how often over one share is counted where answers are awaited.
+    options = {"max_restarts": -1, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
     # All of them fit on one core, so that those of a node that is lost find room on the last one.
-    remote = ray.remote(num_cpus=1.0 / count, num_gpus=gpus, **options)(Worker)
+    remote = ray.remote(num_cpus=1.0 / count, num_gpus=_gpu_each(ray, site), **options)(Worker)
     packed = [ray.put(packed_task(owned_by(site.task, part))) for part in site.parts]
     # Each in a list, so that an actor that begins anew fetches it anew.
-    return packed, [remote.remote([one], beside()) for one in packed]
+    each = [remote.remote([one], beside()) for one in packed]
+    greetings = [actor.hello.remote() for actor in each]
+    _, late = ray.wait(greetings, num_returns=count, timeout=ROOM)
+    if late:
+        has = {name: ray.cluster_resources().get(name, 0.0) for name in ("CPU", "GPU")}
+        raise InputError(
+            f"{len(late)} of {count} shards found no room within {ROOM / 60:.0f} minutes on a cluster of "
+            f"{has['CPU']:g} CPUs and {has['GPU']:g} GPUs; use fewer --shards, or wait until it is free"
+        )
+    born, codes = zip(*ray.get(greetings), strict=True)
+    for other in codes:
+        if other != _code():
+            raise InputError(
+                f"a node of the Ray cluster has other code ({_listed(other)}) than this one ({_listed(_code())}); "
+                "install the same on all of them"
+            )
+    return Actors(each, list(born), packed)
+
+
+def _gpu_each(ray: Any, site: Site) -> float:
+    """The part of a GPU that an actor asks for: a whole one, or as many share one as must."""
+    if site.task.inputs.device.type != "cuda":
+        return 0.0
+    there = int(ray.cluster_resources().get("GPU", 0.0))
+    if not there:
+        raise InputError("the Ray cluster has no GPU; set engine.device = cpu, or give the --address of one that has")
+    return 1.0 / math.ceil(len(site.parts) / there)
+
+
+def _code() -> dict[str, str]:
+    """What must be alike on all nodes."""
+    return {"airfl": source_sha256(), "torch": str(torch.__version__)}
+
+
+def _listed(code: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in code.items())
 
 
 def _broadcasts(ray: Any, orders: Sequence[Order]) -> list[Any]:
@@ -185,6 +281,12 @@ class Worker:
         task = unpacked_task(ray.get(packed[0]))
         self._device, shape = task.inputs.device, tuple(task.inputs.shape[1:])
         self._desk = Desk(choose_engine(task.config, task.spec, self._device, shape), task)
+
+        self._born = secrets.token_hex(8)
+
+    def hello(self) -> tuple[str, dict[str, str]]:
+        """A name of this beginning, and the code that it runs."""
+        return self._born, _code()
 
     def pid(self) -> int:
         """Its process."""

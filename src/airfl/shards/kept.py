@@ -66,7 +66,9 @@ class Left:
         if self._memories is not None:
             return []
         if self._bytes is None:
-            self._bytes = bytes_of([order.share for order in self._orders])
+            shares = [order.share for order in self._orders]
+            in_common = bytes_of(shares[0].models)
+            self._bytes = bytes_of(shares) - (len(shares) - 1) * in_common
         return [self._bytes, *(() if self._before is None else self._before.held)]
 
 

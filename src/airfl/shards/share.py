@@ -2,9 +2,9 @@
 
 Devices are cut into ``GROUPS`` groups by their numbers, however many machines there are, and each group is trained by
 itself. Sums of groups are rounded to multiples of one public number u, so large that sums of all of them have no
-rounding: then it does not matter who adds up what, and any number of shards gives the same bits. With K devices whose
-contribution is at most C long u is below K·C·2⁻⁵⁰, and a device can change a group's rounding by √d·u at most: less
-than what clipping leaves for it (``devices.clipping``) up to K√d = 10¹⁰.
+rounding: then it does not matter who adds up what, and any number of shards gives the same bits. With n devices whose
+contribution is at most C long u is below n·C·2⁻⁵¹, and a device can change a group's rounding by √d·u at most. Clipping
+leaves room for that up to n√d = 2·10⁹, and what is booked of signs up to 2·10⁷; more is refused.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from airfl.engines import Engine
 from airfl.errors import InputError
 from airfl.parallel import torch_threads
 from airfl.rounds import Lane, Member, Training, pass_on
+from airfl.schemes import Sign
+from airfl.schemes.encoders.sign import ROUNDING
 from airfl.transceiver import Cover
 
 #: Into how many groups devices are cut; at most so many shards have something to do.
 GROUPS = 64
 #: Of float64's 53: what is left is for sums of groups.
-BITS = 50
+BITS = 52
+#: What rounding may add to the longest contribution, as a share of it: what clipping leaves, and what signs book.
+ROOM, ROOM_OF_SIGNS = 1e-6, 0.9 * ROUNDING
 
 
 def groups_of(num_devices: int) -> np.ndarray:
@@ -128,16 +132,25 @@ def _rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return found.masked_fill((places < 0).view(*places.shape, *(1,) * (values.ndim - 2)), 0)
 
 
-def quantum(member: Member) -> float | None:
-    """u of a scheme: a power of two that follows from public numbers; None where nothing bounds what devices send."""
+def quantum(member: Member, num_devices: int) -> float | None:
+    """u of a scheme: a power of two that follows from public numbers; None where nothing bounds what devices send.
+
+    Who was drawn may be nobody's business: all n devices count.
+    """
     setting = member.setting
     length, gain = setting.clip_norm, float(torch.maximum(setting.gain_bound, setting.loudest).max())
     if not math.isfinite(length):
         return None
     # The sum of what is sent, or of energies.
     longest = length * (gain or 1.0) if setting.detects == "sum" else length**2
-    most = setting.active.shape[1] * longest
-    return 2.0 ** (math.ceil(math.log2(most)) - BITS)
+    unit = 2.0 ** (math.ceil(math.log2(num_devices * longest)) - BITS)
+    room = ROOM_OF_SIGNS if isinstance(member.encoder, Sign) else ROOM
+    if math.sqrt(member.dim) * unit > room * longest:
+        raise InputError(
+            f"with {num_devices:,} devices and {member.dim:,} parameters rounding would move what shards add up by "
+            "more than the privacy ledger has room for; leave out --shards, or train fewer devices"
+        )
+    return unit
 
 
 def require_sums(uplink: Uplink) -> None:
@@ -154,7 +167,7 @@ def cut(training: Training, shards: int) -> list[Share]:
         require_sums(member.uplink)
     bounds = groups_of(training.task.config.system.num_devices)
     count = len(bounds) - 1
-    quanta = tuple(quantum(member) for member in training.members)
+    quanta = tuple(quantum(member, training.task.config.system.num_devices) for member in training.members)
     shares = []
     for number in range(min(shards, count)):
         groups = range(number * count // min(shards, count), (number + 1) * count // min(shards, count))
