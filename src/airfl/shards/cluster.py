@@ -67,12 +67,30 @@ def connect(stack: contextlib.ExitStack, address: str | None) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
+        with _silence():
+            ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"no Ray cluster answers at `{address}`: {reason}") from None
     stack.callback(ray.shutdown)
     return ray
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing on standard error from below Python, where Ray says how loud it was told to be."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed already
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @dataclass(frozen=True)
