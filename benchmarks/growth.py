@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +35,7 @@ from airfl.shards import make_shards
 from airfl.simulate import Simulation
 from airfl.study import make_plan, make_study
 from airfl.sweeps.executors import InProcess, Settings
+from benchmarks.clouds import Stamps, actor_peaks, clouds, peak_mb, samples, timed
 from benchmarks.machine import provenance
 from benchmarks.sweeps import TINY
 
@@ -61,15 +59,6 @@ PARTS: dict[str, tuple[Any, str]] = {
 }
 
 
-def samples(devices: int, each: int, shape: tuple[int, ...], classes: int, tests: int) -> airfl.Dataset:
-    """Clouds around one centre for every class."""
-    generator = np.random.Generator(np.random.Philox(key=29))
-    labels = np.arange(devices * each + tests) % classes
-    centres = generator.standard_normal((classes, *shape)).astype(np.float32)
-    inputs = generator.standard_normal((len(labels), *shape), dtype=np.float32) + centres[labels]
-    return airfl.Dataset(inputs, labels, devices * each, num_classes=classes)
-
-
 def config_of(axis: str, size: int) -> airfl.Config:
     """The run of one size: everything is small but what the axis is about."""
     devices, antennas, each, model = 200, 4, 2, "softmax"
@@ -82,76 +71,23 @@ def config_of(axis: str, size: int) -> airfl.Config:
         antennas = size
     elif axis == "shards":
         devices, each, model, shape = 2_000, 10, "small-cnn", (1, 28, 28)
-    return airfl.preset("massive-linear").replace(
-        {
-            "name": f"growth-{axis}-{size}",
-            "system.num_devices": devices,
-            "system.num_antennas": antennas,
-            "system.rounds": ROUNDS[axis],
-            "scheme.names": ["airfl-dp"],
-            "learning.dataset": samples(devices, each, shape, 4, 100 if axis == "parameters" else 2_000),
-            "learning.model": model,
-            "learning.samples_per_device": each,
-            "learning.local_steps": 1,
-            "learning.batch_size": each,
-            "engine.device": "cpu",
-            "engine.eval_every": ROUNDS[axis],
-        }
-    )
-
-
-@contextmanager
-def timed() -> Iterator[dict[str, list[float]]]:
-    """Seconds of every call of the ``PARTS`` inside."""
-    seconds: dict[str, list[float]] = {name: [] for name in PARTS}
-    honest = {name: getattr(where, function) for name, (where, function) in PARTS.items()}
-
-    def stamped(name: str) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
-            begin = time.perf_counter()
-            try:
-                return honest[name](*given, **named)
-            finally:
-                seconds[name].append(time.perf_counter() - begin)
-
-        return call
-
-    for name, (where, function) in PARTS.items():
-        setattr(where, function, stamped(name))
-    try:
-        yield seconds
-    finally:
-        for name, (where, function) in PARTS.items():
-            setattr(where, function, honest[name])
-
-
-class Stamps:
-    """When the first round began, and when each of them was over."""
-
-    def __init__(self) -> None:
-        self.times = [time.perf_counter()]
-
-    def start(self, scheme: str, rounds: int) -> None:
-        """See ``runs.Progress``."""
-        self.times.append(time.perf_counter())
-
-    def round(self, scheme: str, records: Any) -> None:
-        """See ``runs.Progress``."""
-        self.times.append(time.perf_counter())
+    dataset = samples(devices, each, shape, 4, 100 if axis == "parameters" else 2_000)
+    more = {"system.num_antennas": antennas, "learning.model": model}
+    return clouds(f"growth-{axis}-{size}", dataset, devices, each, ROUNDS[axis], more)
 
 
 def measure(axis: str, size: int) -> dict[str, Any]:
     """One size in this process, which should have done nothing before."""
     if axis == "rounds":
         return measure_rounds(size)
-    before, actors = peak_mb(), 0
+    before, actors = peak_mb(), list[int]()
     config = config_of(axis, size)
     crew = make_shards("ray", size) if axis == "shards" and size else None
     stamps = Stamps()
     try:
-        with timed() as seconds:
+        with timed(PARTS) as seconds:
             result = airfl.run(config, progress=stamps, shards=crew)
-        actors = actors_mb()
+        actors = [] if crew is None else actor_peaks(crew.workers)
     finally:
         if crew is not None:
             crew.close()
@@ -174,7 +110,7 @@ def measure(axis: str, size: int) -> dict[str, Any]:
         "seconds_total": round(float(stamps.times[-1] - stamps.times[0]), 3),
         "peak_mb": peak_mb(),
         "added_mb": max(1, peak_mb() - before),
-        "actors_mb": actors,
+        "actors_mb": sum(actors),
     }
 
 
@@ -215,30 +151,6 @@ def measure_rounds(rounds: int) -> dict[str, Any]:
         "peak_mb": peak,
         "added_mb": max(1, peak - before),
     }
-
-
-def peak_mb() -> int:
-    """The most memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def actors_mb() -> int:
-    """The most that Ray's actors below this process have had, together; samples they share count for each."""
-    parents, names, peaks = {}, {}, {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
-            names[int(folder.name)] = (folder / "cmdline").read_bytes()
-        except OSError:  # gone
-            continue
-        parents[int(folder.name)] = int(status["PPid"])
-        peaks[int(folder.name)] = int(status.get("VmHWM", "0 kB").split()[0]) // 1024
-
-    def ours(process: int) -> bool:
-        return process == os.getpid() or (process in parents and ours(parents[process]))
-
-    actors = [number for number, name in names.items() if name.startswith(b"ray::") and b"IDLE" not in name]
-    return sum(peaks[number] for number in actors if ours(number))
 
 
 def measure_all(axis: str, sizes: Sequence[int]) -> list[dict[str, Any]]:

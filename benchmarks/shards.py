@@ -13,11 +13,9 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +30,9 @@ from airfl.shards.kept import bytes_of
 from airfl.shards.parcel import light
 from airfl.shards.share import Done
 from airfl.shards.workers import Heard, Histories, Memories, Site, Workers
+from benchmarks.clouds import Stamps, actor_peaks, clouds, peak_mb, samples, timed
 from benchmarks.machine import provenance
 
-FEATURES, CLASSES = 20, 4
 #: Of a million devices fewer: rounds are designed before the first of them.
 ROUNDS, FEW = 10, 4
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -51,32 +49,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def samples(count: int) -> airfl.Dataset:
-    """Clouds in 20 dimensions: two samples a device, and 2,000 to test on."""
-    generator = np.random.Generator(np.random.Philox(key=29))
-    labels = np.arange(2 * count + 2000) % CLASSES
-    centres = generator.standard_normal((CLASSES, FEATURES)).astype(np.float32)
-    inputs = generator.standard_normal((len(labels), FEATURES), dtype=np.float32) + centres[labels]
-    return airfl.Dataset(inputs, labels, 2 * count, num_classes=CLASSES)
-
-
 def config_of(devices: int, rounds: int, memory: bool = False) -> airfl.Config:
-    """Softmax regression on so many devices, four antennas, ε = 1; with memory, signs that remember what they lost."""
-    return airfl.preset("massive-linear").replace(
-        {
-            "name": f"shards-{devices}",
-            "system.num_devices": devices,
-            "system.num_antennas": 4,
-            "scheme.names": ["one-bit-memory" if memory else "airfl-dp"],
-            "system.rounds": rounds,
-            "learning.dataset": samples(devices),
-            "learning.samples_per_device": 2,
-            "learning.local_steps": 1,
-            "learning.batch_size": 2,
-            "engine.device": "cpu",
-            "engine.eval_every": rounds,
-        }
-    )
+    """Two samples a device in 20 dimensions; with memory, signs that remember what they lost."""
+    more = {"scheme.names": ["one-bit-memory"]} if memory else {}
+    return clouds(f"shards-{devices}", samples(devices, 2, (20,), 4, 2_000), devices, 2, rounds, more)
 
 
 @dataclass
@@ -106,44 +82,29 @@ class Counting:
         self.workers.close()
 
 
-class Stamps:
-    """When the first round may begin, and when each is over."""
-
-    def __init__(self) -> None:
-        self.at = [time.perf_counter()]
-
-    def start(self, scheme: str, rounds: int) -> None:
-        """Everything is open."""
-        self.at.append(time.perf_counter())
-
-    def round(self, scheme: str, records: Any) -> None:
-        """One is over."""
-        self.at.append(time.perf_counter())
-
-
 def measured(devices: int, executor: str, shards: int, rounds: int, memory: bool = False) -> dict[str, Any]:
     """One run: seconds to open it, of its rounds, and how large all processes were."""
     config, stamps = config_of(devices, rounds, memory), Stamps()
     crew = None if executor == "none" else make_shards(executor, shards)
     counting = None if crew is None else Counting(crew.workers)
-    combiners = timed()
     try:
-        result = airfl.run(config, progress=stamps, shards=counting and Shards(shards, counting))
+        with timed({"combiners": (stages, "arrange")}) as seconds:
+            result = airfl.run(config, progress=stamps, shards=counting and Shards(shards, counting))
         peaks = [] if crew is None else actor_peaks(crew.workers)
     finally:
         if crew is not None:
             crew.close()
-    steps = np.diff(stamps.at)
+    steps = np.diff(stamps.times)
     each = float(np.median(steps[2:]))
     row = {
         "seconds_to_open": round(float(steps[0]), 2),
-        "seconds_combiners": round(sum(combiners), 2),
+        "seconds_combiners": round(sum(seconds["combiners"]), 2),
         "seconds_first_round": round(float(steps[1]), 2),
         "seconds_of_rounds": [round(float(one), 3) for one in steps[2:]],
         "seconds_per_round": round(each, 3),
         "microseconds_per_device": round(1e6 * each / devices, 2),
         "microseconds_per_device_to_open": round(1e6 * float(steps[0]) / devices / rounds, 2),
-        "caller_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "caller_peak_mb": peak_mb(),
         "actors_peak_mb": peaks,
     }
     if counting is not None:
@@ -152,32 +113,6 @@ def measured(devices: int, executor: str, shards: int, rounds: int, memory: bool
         row["bytes_of_memories_fetched"] = counting.fetched
         row["bytes_of_memories_each_way_before"] = 4 * devices * result.dim if memory else 0
     return {**row, **outcome(result)}
-
-
-def timed() -> list[float]:
-    """Seconds that rounds take to be designed, as they come."""
-    honest: Callable[..., Any] = stages.arrange
-    found: list[float] = []
-
-    def arrange(*arguments: Any) -> Any:
-        begin = time.perf_counter()
-        try:
-            return honest(*arguments)
-        finally:
-            found.append(time.perf_counter() - begin)
-
-    stages.arrange = arrange
-    return found
-
-
-def actor_peaks(workers: Any) -> list[int]:
-    """The most memory that each actor has had, in MB; none where there are no actors."""
-    if not getattr(workers, "_actors", None):
-        return []
-    import ray
-
-    found: list[int] = ray.get([actor.peak_bytes.remote() for actor in workers._actors[0][1].each])
-    return [one // 2**20 for one in found]
 
 
 def outcome(result: airfl.Result) -> dict[str, Any]:
@@ -202,7 +137,7 @@ def killed(devices: int, rounds: int, memory: bool = False, at: int = 0) -> dict
     crew, lost = make_shards("ray", 2, cluster.address), []
 
     def heard(done: int, total: int) -> None:
-        if done and len(stamps.at) - 2 == at and not lost:
+        if done and len(stamps.times) - 2 == at and not lost:
             lost.append(at)
             cluster.remove_node(more, allow_graceful=False)
 
@@ -214,10 +149,10 @@ def killed(devices: int, rounds: int, memory: bool = False, at: int = 0) -> dict
         cluster.shutdown()
     return {
         "nodes_lost_in_rounds": lost,
-        "seconds_to_open": round(stamps.at[1] - stamps.at[0], 2),
-        "seconds_of_rounds": [round(float(one), 2) for one in np.diff(stamps.at[1:])],
-        "seconds": round(stamps.at[-1] - stamps.at[0], 1),
-        "caller_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "seconds_to_open": round(stamps.times[1] - stamps.times[0], 2),
+        "seconds_of_rounds": [round(float(one), 2) for one in np.diff(stamps.times[1:])],
+        "seconds": round(stamps.times[-1] - stamps.times[0], 1),
+        "caller_peak_mb": peak_mb(),
         "actors_peak_mb": peaks,
         **outcome(result),
     }
