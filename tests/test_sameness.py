@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airfl.errors import InputError
-from airfl.runs.sameness import code_identity, require_same_code, source_sha256
+from airfl.imports import code_identity, source_sha256
+from airfl.runs.sameness import require_same_code
 
 
 def test_the_same_code_goes_on_and_other_code_only_when_told(caplog):

@@ -75,7 +75,7 @@ def test_other_code_of_the_same_version_is_refused_and_shown(call, copy, key, ot
 
 
 def test_an_edited_file_of_the_package_is_other_code(call, copy, monkeypatch):
-    monkeypatch.setattr("airfl.runs.sameness.source_sha256", lambda: "edited")
+    monkeypatch.setattr("airfl.imports.source_sha256", lambda: "edited")
     status, _, error = call("sweep", "s.toml", "--out", "o", "--resume")
     assert status == 2
     assert "now edited" in error

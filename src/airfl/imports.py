@@ -27,10 +27,12 @@ from typing import Any
 
 from airfl.catalogue import is_import_path
 from airfl.errors import DivergedError, InputError, about_file, failure
+from airfl.version import __version__
 
 __all__ = [
     "beside",
     "calling",
+    "code_identity",
     "import_callable",
     "import_object",
     "is_import_path",
@@ -282,6 +284,13 @@ def source_sha256() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def code_identity() -> dict[str, str]:
+    """What decides the last bits of a result, beside the configuration."""
+    import torch  # heavy: only for who runs or resumes something
+
+    return {"airfl": __version__, "source": source_sha256(), "torch": str(torch.__version__)}
 
 
 def source_digest(path: str) -> str | None:

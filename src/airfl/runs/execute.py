@@ -17,11 +17,10 @@ from airfl.config import Config
 from airfl.devices import Shelf, Task, open_task
 from airfl.engines import precision_of
 from airfl.errors import InputError, LostError
-from airfl.imports import require_here
+from airfl.imports import code_identity, require_here
 from airfl.memory import needs_of, require_memory
 from airfl.rounds import RoundRecord
 from airfl.runs.result import Result
-from airfl.runs.sameness import code_identity
 from airfl.runs.signals import Interrupts
 from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper, sums_of

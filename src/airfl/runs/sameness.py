@@ -7,18 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from airfl.errors import InputError
-from airfl.imports import source_digest, source_sha256
-from airfl.version import __version__
+from airfl.imports import code_identity, source_digest
 
 log = logging.getLogger("airfl")
-
-
-def code_identity() -> dict[str, str]:
-    """What decides the last bits of a result, beside the configuration."""
-    return {"airfl": __version__, "source": source_sha256(), "torch": str(torch.__version__)}
 
 
 def code_of(imports: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ import torch
 from airfl.devices import Task
 from airfl.engines import choose_engine
 from airfl.errors import InputError, LostError, in_words
-from airfl.imports import beside, look_beside, source_sha256
+from airfl.imports import beside, code_identity, look_beside
 from airfl.shards.desk import Desk, Order
 from airfl.shards.parcel import light, owned_by, packed_task, unpacked_task
 from airfl.shards.share import Done
@@ -31,13 +31,13 @@ from airfl.shards.workers import Heard, Histories, Memories, Site
 
 #: Ray's sockets lie below its folder, and their paths may not be longer than about 100 letters.
 LONGEST_FOLDER = 20
-log = logging.getLogger("airfl")
 #: How often an actor may be lost over one share before the run gives up.
 TRIES = 4
 #: How often, second by second, one is called that does not answer: until Ray takes it for lost, and has begun it anew.
 PAUSES = 120
 #: Seconds in which actors must have found room on the cluster; seconds of silence after which that is said.
 ROOM, SILENCE = 300.0, 600.0
+log = logging.getLogger("airfl")
 
 
 def check_ray(address: str | None) -> None:
@@ -256,10 +256,11 @@ def _begin(ray: Any, site: Site) -> Actors:
             f"{has['CPU']:g} CPUs and {has['GPU']:g} GPUs; use fewer --shards, or wait until it is free"
         )
     born, codes = zip(*ray.get(greetings), strict=True)
+    own = code_identity()
     for other in codes:
-        if other != _code():
+        if other != own:
             raise InputError(
-                f"a node of the Ray cluster has other code ({_listed(other)}) than this one ({_listed(_code())}); "
+                f"a node of the Ray cluster has other code ({_listed(other)}) than this one ({_listed(own)}); "
                 "install the same on all of them"
             )
     return Actors(each, list(born), packed)
@@ -273,11 +274,6 @@ def _gpu_each(ray: Any, site: Site) -> float:
     if not there:
         raise InputError("the Ray cluster has no GPU; set engine.device = cpu, or give the --address of one that has")
     return 1.0 / math.ceil(len(site.parts) / there)
-
-
-def _code() -> dict[str, str]:
-    """What must be alike on all nodes."""
-    return {"airfl": source_sha256(), "torch": str(torch.__version__)}
 
 
 def _listed(code: Mapping[str, str]) -> str:
@@ -304,7 +300,7 @@ class Worker:
 
     def hello(self) -> tuple[str, dict[str, str]]:
         """A name of this beginning, and the code that it runs."""
-        return self._born, _code()
+        return self._born, code_identity()
 
     def pid(self) -> int:
         """Its process."""
