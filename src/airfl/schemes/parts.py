@@ -46,6 +46,8 @@ class Encoder(ABC):
     cover: ClassVar[CoverChoice] = "nothing"
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
+    #: What rounding of sums may add to ``length``, as a share of it: beyond that a device is louder than is booked.
+    room: ClassVar[float] = 1e-6
 
     def unit(self, clip_norm: float, dim: int) -> float:
         """What stands for c in all that follows, ``length`` and ``encode`` included; the configured one unless said."""

@@ -24,16 +24,12 @@ from airfl.engines import Engine
 from airfl.errors import InputError
 from airfl.parallel import torch_threads
 from airfl.rounds import Lane, Member, Training, pass_on
-from airfl.schemes import Sign
-from airfl.schemes.encoders.sign import ROUNDING
 from airfl.transceiver import Cover
 
 #: Into how many groups devices are cut; at most so many shards have something to do.
 GROUPS = 64
 #: Of float64's 53: what is left is for sums of groups.
 BITS = 52
-#: What rounding may add to the longest contribution, as a share of it: what clipping leaves, and what signs book.
-ROOM, ROOM_OF_SIGNS = 1e-6, 0.9 * ROUNDING
 
 
 def groups_of(num_devices: int) -> np.ndarray:
@@ -144,8 +140,7 @@ def quantum(member: Member, num_devices: int) -> float | None:
     # The sum of what is sent, or of energies.
     longest = length * (gain or 1.0) if setting.detects == "sum" else length**2
     unit = 2.0 ** (math.ceil(math.log2(num_devices * longest)) - BITS)
-    room = ROOM_OF_SIGNS if isinstance(member.encoder, Sign) else ROOM
-    if math.sqrt(member.dim) * unit > room * longest:
+    if math.sqrt(member.dim) * unit > member.encoder.room * longest:
         raise InputError(
             f"with {num_devices:,} devices and {member.dim:,} parameters rounding would move what shards add up by "
             "more than the privacy ledger has room for; leave out --shards, or train fewer devices"
@@ -165,9 +160,10 @@ def cut(training: Training, shards: int) -> list[Share]:
         raise InputError("updates are not replaced in shards; run it without")
     for member in training.members:
         require_sums(member.uplink)
-    bounds = groups_of(training.task.config.system.num_devices)
+    num_devices = training.task.config.system.num_devices
+    bounds = groups_of(num_devices)
     count = len(bounds) - 1
-    quanta = tuple(quantum(member, training.task.config.system.num_devices) for member in training.members)
+    quanta = tuple(quantum(member, num_devices) for member in training.members)
     shares = []
     for number in range(min(shards, count)):
         groups = range(number * count // min(shards, count), (number + 1) * count // min(shards, count))

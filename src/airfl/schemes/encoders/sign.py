@@ -22,6 +22,8 @@ ROUNDING = 1e-8
 class Sign(Encoder):
     """x = sign(Δ), in {−1, 0, 1}: √d long at most, whatever the update is. One that is not finite is not sent."""
 
+    room = 0.9 * ROUNDING
+
     def unit(self, clip_norm: float, dim: int) -> float:
         """√d stands for c: nothing is clipped."""
         return math.sqrt(dim)
