@@ -116,8 +116,9 @@ def test_fused_kernels_take_the_same_steps(factory, chunk, large, monkeypatch):
     assert float(fused.updates[3].abs().max()) < 1e-6  # who has no samples changes nothing
 
 
-def test_three_blocks_of_convolutions_take_the_same_steps():
-    spec, shape = spec_of(three_blocks), (1, 24, 20)
+def require_same_steps(factory, shape):
+    """Those of the loop, on images of this shape."""
+    spec = spec_of(factory)
     layout = fused_layout(spec, shape)
     assert layout is not None
     models, batches, _, labels = problem(spec)
@@ -126,6 +127,10 @@ def test_three_blocks_of_convolutions_take_the_same_steps():
     plain = together(LoopEngine(spec).train(models, batches, inputs, labels, 0.1))
     fused = together(FusedEngine(spec, layout, "float32").train(models, batches, inputs, labels, 0.1))
     assert torch.allclose(fused.updates, plain.updates, atol=2e-5, rtol=1e-4)
+
+
+def test_three_blocks_of_convolutions_take_the_same_steps():
+    require_same_steps(three_blocks, (1, 24, 20))
 
 
 @pytest.mark.parametrize(("first", "second"), [((1, 1), (3, 3)), ((3, 7), (2, 2)), ((5, 5), (5, 3))])
@@ -141,15 +146,7 @@ def test_kernels_of_any_size_take_the_same_steps(first, second):
             *(nn.Flatten(), nn.Linear(32 * places, 8), nn.ReLU(), nn.Linear(8, 5)),
         )
 
-    spec, shape = spec_of(factory), (1, 20, 20)
-    layout = fused_layout(spec, shape)
-    assert layout is not None
-    models, batches, _, labels = problem(spec)
-    models, batches = models[:1], batches[:1, :2, :2]
-    inputs = torch.randn(30, *shape, generator=torch.Generator().manual_seed(3))
-    plain = together(LoopEngine(spec).train(models, batches, inputs, labels, 0.1))
-    fused = together(FusedEngine(spec, layout, "float32").train(models, batches, inputs, labels, 0.1))
-    assert torch.allclose(fused.updates, plain.updates, atol=2e-5, rtol=1e-4)
+    require_same_steps(factory, (1, 20, 20))
 
 
 def test_long_rounds_keep_weights_and_short_ones_factors():
