@@ -12,7 +12,8 @@ from airfl.devices.models import ModelSpec
 from airfl.devices.updates import UpdateBlock
 from airfl.engines.chunks import available_bytes, in_chunks
 from airfl.engines.fused_layout import Layout
-from airfl.engines.fused_program import PRECISIONS, Program, is_factored
+from airfl.engines.fused_program import Program, is_factored
+from airfl.engines.fused_tiles import PRECISIONS
 from airfl.engines.fused_widths import compact, in_steps_of, power_of_two
 
 

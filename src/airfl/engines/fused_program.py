@@ -10,14 +10,8 @@ import torch
 
 from airfl.engines.fused_layout import ConvBlock, Layout, LinearBlock
 from airfl.engines.fused_state import Columns
+from airfl.engines.fused_tiles import PRECISIONS, TILES
 from airfl.engines.fused_widths import in_parts, power_of_two, width_for
-
-#: How each precision stores activations, and how matrix units read float32.
-PRECISIONS: dict[str, tuple[torch.dtype, str]] = {
-    "float32": (torch.float32, "ieee"),
-    "tf32": (torch.float32, "tf32"),
-    "bf16": (torch.bfloat16, "ieee"),
-}
 
 #: Entries from which on a linear layer's weight is large, and rows that are kept of it in place of weights.
 LARGE, ROWS = 2**16, 128
@@ -27,41 +21,6 @@ AT_ONCE = 8
 
 #: No steps of no replicas.
 BEGIN = (0, 0)
-
-#: Tile sizes and launch settings of each kernel, as tuned on an H200. BK of ``conv_forward`` and EACH of ``conv_input``
-#: are those for 64 filters; with fewer filters they are more.
-TILES: dict[str, dict[str, dict[str, int]]] = {
-    "bf16": {
-        "image_forward": {"BP": 64, "EACH": 6, "num_warps": 4, "num_stages": 2},
-        "image_weight": {"BM": 128, "num_warps": 4, "num_stages": 1},
-        "conv_forward": {"BP": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
-        "conv_weight": {"BM": 64, "BK": 64, "num_warps": 4, "num_stages": 3},
-        "conv_input": {"BM": 128, "EACH": 1, "num_warps": 4, "num_stages": 3},
-        "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
-        "factored_forward": {"BK": 64, "BN": 128, "num_warps": 4, "num_stages": 2},
-        "factored_backward": {"BK": 128, "BN": 32, "num_warps": 4, "num_stages": 3},
-        "factored_update": {"BK": 128, "BN": 64, "num_warps": 4, "num_stages": 1},
-        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
-        "held_update": {"BLOCK": 1024, "EACH": 8, "num_warps": 8, "num_stages": 1},
-        "head": {"BK": 256, "num_warps": 4, "num_stages": 1},
-    },
-    "float32": {
-        "image_forward": {"BP": 32, "EACH": 1, "num_warps": 4, "num_stages": 2},
-        "image_weight": {"BM": 32, "num_warps": 4, "num_stages": 2},
-        "conv_forward": {"BP": 32, "BK": 64, "num_warps": 4, "num_stages": 2},
-        "conv_weight": {"BM": 64, "BK": 32, "num_warps": 4, "num_stages": 2},
-        "conv_input": {"BM": 64, "EACH": 1, "num_warps": 4, "num_stages": 2},
-        "linear_forward": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-        "linear_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 4},
-        "factored_forward": {"BK": 32, "BN": 64, "num_warps": 4, "num_stages": 2},
-        "factored_backward": {"BK": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
-        "factored_update": {"BK": 64, "BN": 64, "num_warps": 4, "num_stages": 1},
-        "unpool": {"BP": 32, "num_warps": 4, "num_stages": 1},
-        "held_update": {"BLOCK": 1024, "EACH": 8, "num_warps": 8, "num_stages": 1},
-        "head": {"BK": 128, "num_warps": 4, "num_stages": 2},
-    },
-}
 
 Launch = Callable[[], None]
 
@@ -243,8 +202,7 @@ class Program:
             target = incoming if number else gradient
             out = self._zeros(self.replicas, self.batch, layer.outputs, dtype=self.kind)
             incoming = torch.zeros_like(out)
-            make = self._factored if layer in self.factored else self._dense
-            ahead, back = make(layer, activation, out, incoming, target, mode)
+            ahead, back = self._linear(layer, activation, out, incoming, target, mode)
             forward.append(ahead)
             hidden.insert(0, back)
             activation = out
@@ -252,73 +210,92 @@ class Program:
 
     def _convolutions(self) -> tuple[list[Launch], list[Launch], torch.Tensor, torch.Tensor]:
         """Forward and backward kernels, the activations that come out, and where their gradient is to be put."""
-        from airfl.engines import fused_images, fused_kernels
-
-        assert self.images is not None
-        forward: list[Launch] = []
-        backward: list[Launch] = []
-        source = (self.images, self.index, self.step, self.steps)
-        x = given = None
-        for block in self.layout.convolutions:
-            out = self._zeros(self.replicas, self.batch, block.places * block.filters, dtype=self.kind)
-            dy, choice = torch.zeros_like(out), torch.zeros_like(out, dtype=torch.int8)
-            shape = {"B": self.batch, "H": block.height, "W": block.width}
-            shape |= {"KH": block.kernel[0], "KW": block.kernel[1], "N": block.filters}
-            # The last block hands on what a linear layer reads: filters before places.
-            order = (1, block.places) if block is self.layout.convolutions[-1] else (block.filters, 1)
-            puts, gets = ({f"{name}_Q": order[0], f"{name}_N": order[1]} for name in ("OUT", "DY"))
-            weight, bias, stride = self._held(block.weight, block.bias)
-            if x is None or given is None:
-                shape |= {"WIDE": block.patch[0], "UP": block.patch[1]}
-                tile = self.tiles["image_forward"]
-                parts = -(-self.batch * block.places // (tile["BP"] * tile["EACH"]))
-                ahead = self._launch(
-                    fused_images.image_pool_forward, parts, *source, weight, bias, stride, out, choice,
-                    **shape, **puts, **tile, BLOCKS=parts,
-                )  # fmt: skip
-                tile, parts = self.tiles["image_weight"], block.filters // 16
-                taps = max(16, power_of_two(block.fan_in))
-                scratch = self._zeros(self.replicas, 4 * block.filters, shape["UP"])
-                back = [
-                    self._launch(
-                        fused_images.image_backward_weight, parts, *source, dy, choice, weight, bias, stride,
-                        scratch, self.rate, **shape, **gets, **tile, TAPS=taps, BN=16, BLOCKS=parts,
-                    )
-                ]  # fmt: skip
-            else:
-                shape["C"] = block.channels
-                filters = next((copy for of, copy in self.copies if of is block), weight)
-                products = (filters, filters.stride(0))
-                tile = dict(self.tiles["conv_forward"])
-                tile["BK"] = max(16, tile["BK"] * 64 // block.filters)
-                parts = -(-self.batch * block.places // tile["BP"])
-                ahead = self._launch(
-                    fused_kernels.conv_pool_forward, parts, x, *products, bias, stride, out, choice,
-                    **shape, **puts, **tile, BLOCKS=parts,
-                )  # fmt: skip
-                dense = self._zeros(self.replicas, 4 * self.batch * block.places * block.filters, dtype=self.kind)
-                places = {"B": self.batch, "P": block.places, "N": block.filters}
-                spread = self._launch(
-                    fused_kernels.unpool, 1, dy, choice, dense, bias, stride, self.rate,
-                    **places, **gets, **self.tiles["unpool"],
-                )  # fmt: skip
-                tile, parts = self._quads(block)
-                inner = self._launch(
-                    fused_kernels.conv_backward_input, parts, dense, *products, given, **shape, **tile, BLOCKS=parts
-                )
-                tile = self.tiles["conv_weight"]
-                parts = -(-block.fan_in // tile["BK"])
-                own = self._launch(
-                    fused_kernels.conv_backward_weight, parts, x, dense, weight, stride, *products, self.rate,
-                    **shape, **tile, COPY=filters is not weight, BLOCKS=parts,
-                )  # fmt: skip
-                back = [spread, inner, own]
+        first, *others = self.layout.convolutions
+        x, dy, choice = self._maps(first)
+        ahead, back = self._of_images(first, x, dy, choice)
+        forward, backward = [ahead], [back]
+        for block in others:
+            out, given, chosen = self._maps(block)
+            ahead, backs = self._of_maps(block, x, dy, out, given, chosen)
             forward.append(ahead)
-            backward = [*back, *backward]
-            x, given = out, dy
-        assert x is not None
-        assert given is not None
-        return forward, backward, x, given
+            backward = [*backs, *backward]
+            x, dy = out, given
+        return forward, backward, x, dy
+
+    def _maps(self, block: ConvBlock) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What comes out of a block, its gradient, and which of four pixels was taken."""
+        out = self._zeros(self.replicas, self.batch, block.places * block.filters, dtype=self.kind)
+        return out, torch.zeros_like(out), torch.zeros_like(out, dtype=torch.int8)
+
+    def _shape(self, block: ConvBlock) -> dict[str, int]:
+        sizes = {"B": self.batch, "H": block.height, "W": block.width, "N": block.filters}
+        return sizes | {"KH": block.kernel[0], "KW": block.kernel[1]}
+
+    def _order(self, block: ConvBlock, name: str) -> dict[str, int]:
+        """Steps from place to place and filter to filter; the last block has filters first, as linear layers read."""
+        last = block is self.layout.convolutions[-1]
+        return {f"{name}_Q": 1 if last else block.filters, f"{name}_N": block.places if last else 1}
+
+    def _of_images(
+        self, block: ConvBlock, out: torch.Tensor, dy: torch.Tensor, choice: torch.Tensor
+    ) -> tuple[Launch, Launch]:
+        """Forward and backward pass of the first block, which reads the data set."""
+        from airfl.engines import fused_images as kernels
+
+        source, held = (self.images, self.index, self.step, self.steps), self._held(block.weight, block.bias)
+        wide, pixels = block.patch
+        shape = self._shape(block) | {"WIDE": wide, "UP": pixels}
+        tile = self.tiles["image_forward"]
+        parts = -(-self.batch * block.places // (tile["BP"] * tile["EACH"]))
+        forward = self._launch(
+            kernels.image_pool_forward, parts, *source, *held, out, choice,
+            **shape, **self._order(block, "OUT"), **tile, BLOCKS=parts,
+        )  # fmt: skip
+        parts, taps = block.filters // 16, max(16, power_of_two(block.fan_in))
+        scratch = self._zeros(self.replicas, 4 * block.filters, pixels)
+        backward = self._launch(
+            kernels.image_backward_weight, parts, *source, dy, choice, *held, scratch, self.rate,
+            **shape, **self._order(block, "DY"), **self.tiles["image_weight"], TAPS=taps, BN=16, BLOCKS=parts,
+        )  # fmt: skip
+        return forward, backward
+
+    def _of_maps(
+        self,
+        block: ConvBlock,
+        x: torch.Tensor,
+        dx: torch.Tensor,
+        out: torch.Tensor,
+        dy: torch.Tensor,
+        choice: torch.Tensor,
+    ) -> tuple[Launch, list[Launch]]:
+        """Forward and backward pass of a block that reads what another one gives."""
+        from airfl.engines import fused_kernels as kernels
+
+        weight, bias, stride = self._held(block.weight, block.bias)
+        filters = next((copy for of, copy in self.copies if of is block), weight)
+        products, shape = (filters, filters.stride(0)), self._shape(block) | {"C": block.channels}
+        tile = dict(self.tiles["conv_forward"])
+        tile["BK"] = max(16, tile["BK"] * 64 // block.filters)
+        parts = -(-self.batch * block.places // tile["BP"])
+        forward = self._launch(
+            kernels.conv_pool_forward, parts, x, *products, bias, stride, out, choice,
+            **shape, **self._order(block, "OUT"), **tile, BLOCKS=parts,
+        )  # fmt: skip
+        dense = self._zeros(self.replicas, 4 * self.batch * block.places * block.filters, dtype=self.kind)
+        places = {"B": self.batch, "P": block.places, "N": block.filters}
+        spread = self._launch(
+            kernels.unpool, 1, dy, choice, dense, bias, stride, self.rate,
+            **places, **self._order(block, "DY"), **self.tiles["unpool"],
+        )  # fmt: skip
+        tile, parts = self._quads(block)
+        inner = self._launch(kernels.conv_backward_input, parts, dense, *products, dx, **shape, **tile, BLOCKS=parts)
+        tile = self.tiles["conv_weight"]
+        parts = -(-block.fan_in // tile["BK"])
+        own = self._launch(
+            kernels.conv_backward_weight, parts, x, dense, weight, stride, *products, self.rate,
+            **shape, **tile, COPY=filters is not weight, BLOCKS=parts,
+        )  # fmt: skip
+        return forward, [spread, inner, own]
 
     def _quads(self, block: ConvBlock) -> tuple[dict[str, int], int]:
         """How the places of a convolution's input are shared out, four by four, and among how many programs."""
@@ -355,7 +332,7 @@ class Program:
         tile["BK"] = max(16, min(tile["BK"], power_of_two(layer.inputs)))
         return tile
 
-    def _factored(
+    def _linear(
         self,
         layer: LinearBlock,
         x: torch.Tensor,
@@ -364,47 +341,26 @@ class Program:
         dx: torch.Tensor | None,
         mode: int,
     ) -> tuple[Launch, Launch]:
-        """Forward and backward pass of a layer whose weight is kept as factors."""
-        from airfl.engines import fused_factors as kernels
+        """Forward and backward pass of a layer that has a weight for each replica, or factors in its place."""
+        from airfl.engines import fused_factors, fused_kernels
 
-        number, sizes = self.factored.index(layer), self._factors(layer)
-        _, bias, stride = self._held(layer.bias, layer.bias)
-        factors = (self.first[number], self.trial, *self.kept[number], self.step, bias, stride)
-        tile = self._tile("factored_forward", layer)
+        held: tuple[Any, ...] = self._held(layer.weight, layer.bias)
+        if layer in self.factored:
+            number, sizes = self.factored.index(layer), self._factors(layer)
+            held = (self.first[number], self.trial, *self.kept[number], self.step, *held[1:])
+            name, ahead, back = "factored", fused_factors.factored_forward, fused_factors.factored_backward
+            known = (*held, self.rate)
+        else:
+            sizes, known = self._sizes(layer), held
+            name, ahead, back = "linear", fused_kernels.linear_forward, fused_kernels.linear_backward
+        tile = self._tile(f"{name}_forward", layer)
         blocks = -(-layer.outputs // tile["BN"])
-        forward = self._launch(
-            kernels.factored_forward, blocks, x, *factors, self.rate, out, **sizes, **tile, BLOCKS=blocks
+        forward = self._launch(ahead, blocks, x, *known, out, **sizes, **tile, BLOCKS=blocks)
+        tile = self._tile(f"{name}_backward", layer)
+        blocks = -(-layer.inputs // tile["BK"])
+        backward = self._launch(
+            back, blocks, dy, x, *held, x if dx is None else dx, self.rate, **sizes, **tile, MODE=mode, BLOCKS=blocks
         )
-        tile = self._tile("factored_backward", layer)
-        blocks = -(-layer.inputs // tile["BK"])
-        backward = self._launch(
-            kernels.factored_backward, blocks, dy, x, *factors, x if dx is None else dx, self.rate,
-            **sizes, **tile, MODE=mode, BLOCKS=blocks,
-        )  # fmt: skip
-        return forward, backward
-
-    def _dense(
-        self,
-        layer: LinearBlock,
-        x: torch.Tensor,
-        out: torch.Tensor,
-        dy: torch.Tensor,
-        dx: torch.Tensor | None,
-        mode: int,
-    ) -> tuple[Launch, Launch]:
-        """Forward and backward pass of a layer with a weight for each replica."""
-        from airfl.engines import fused_kernels as kernels
-
-        sizes, held = self._sizes(layer), self._held(layer.weight, layer.bias)
-        tile = self._tile("linear_forward", layer)
-        blocks = -(-layer.outputs // tile["BN"])
-        forward = self._launch(kernels.linear_forward, blocks, x, *held, out, **sizes, **tile, BLOCKS=blocks)
-        tile = self._tile("linear_backward", layer)
-        blocks = -(-layer.inputs // tile["BK"])
-        backward = self._launch(
-            kernels.linear_backward, blocks, dy, x, *held, x if dx is None else dx, self.rate,
-            **sizes, **tile, MODE=mode, BLOCKS=blocks,
-        )  # fmt: skip
         return forward, backward
 
     def _head(self, layer: LinearBlock, x: torch.Tensor, dx: torch.Tensor | None) -> Launch:
