@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -94,26 +95,16 @@ def run(
     if not checkpoint_seconds >= 0:
         raise InputError(f"--checkpoint-seconds must be at least 0; got {checkpoint_seconds:g}")
     crew = _crew(executor, shards, address)
+    cluster = {"executor": executor, "shards": shards, "address": address}
     if resume is not None:
         if settings or flags or out is not None or force:
             raise InputError("--resume goes on with a run as it was begun; leave out its settings, --out and --force")
         from airfl import runs
-        from airfl.devices import Shelf
 
         with runs.Interrupts() as interrupts, runs.resumed(resume) as (folder, begun):
             name_imports(begun.config.imports, no_imports)
             keeper = runs.Keeper(folder, checkpoint_seconds, begun, anyway=anyway)
-            _train_and_report(
-                begun.config,
-                folder,
-                keeper,
-                interrupts,
-                track,
-                as_json,
-                crew,
-                Shelf(),
-                _again(folder, executor, shards, address),
-            )
+            _train_and_report(begun.config, folder, keeper, interrupts, track, as_json, crew, cluster)
         return
     if anyway:
         raise InputError("--anyway goes with --resume")
@@ -132,9 +123,7 @@ def run(
     target = out or f"runs/{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     with runs.Interrupts() as interrupts, runs.claimed(target, force) as folder:
         keeper = runs.Keeper(folder, checkpoint_seconds)
-        _train_and_report(
-            config, folder, keeper, interrupts, track, as_json, crew, shelf, _again(folder, executor, shards, address)
-        )
+        _train_and_report(config, folder, keeper, interrupts, track, as_json, crew, cluster, shelf)
 
 
 def _crew(executor: str | None, shards: int | None, address: str | None) -> Shards | None:
@@ -152,13 +141,6 @@ def _crew(executor: str | None, shards: int | None, address: str | None) -> Shar
     return make_shards(executor or "local", 1 if shards is None else shards, address)
 
 
-def _again(folder: Path, executor: str | None, shards: int | None, address: str | None) -> str:
-    """How to go on with a run."""
-    flags = (("executor", executor), ("shards", shards), ("address", address))
-    more = "".join(f" --{name} {value}" for name, value in flags if value is not None)
-    return f"airfl run --resume {folder}{more}"
-
-
 def _train_and_report(
     config: Config,
     folder: Path,
@@ -167,10 +149,10 @@ def _train_and_report(
     track: list[str] | None,
     as_json: bool,
     crew: Shards | None,
-    shelf: Shelf,
-    again: str,
+    cluster: Mapping[str, object],
+    shelf: Shelf | None = None,
 ) -> None:
-    """The run itself, in a folder that is held; ``again`` is the command that goes on with it."""
+    """The run itself, in a folder that is held; ``cluster`` has the flags that a run which goes on must have too."""
     from airfl import runs
     from airfl.errors import DivergedError, InputError, LostError, about_file
     from airfl.privacy import BudgetError
@@ -178,6 +160,8 @@ def _train_and_report(
     from airfl.report.progress import RunProgress
     from airfl.report.show.run import print_result
 
+    flags = "".join(f" --{name} {value}" for name, value in cluster.items() if value is not None)
+    again = f"airfl run --resume {folder}{flags}"
     trackers = runs.make_trackers(track or [], folder)
     with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
         try:
