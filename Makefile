@@ -6,7 +6,7 @@ DATA   := /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 
 CHROMIUM := /usr/bin/chromium
 
-.PHONY: demo flower test test-other lint format bench docs clean data browser fleets setup
+.PHONY: demo flower test test-cpus test-other lint format bench docs clean data browser fleets setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -26,6 +26,14 @@ test: setup data browser ## Run all checks: lint, types, layers, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -q
+
+CPU_TESTS := $(addprefix tests/,test_golden.py test_replacement.py test_rotation.py test_filled_noise.py test_audit_antennas.py \
+	test_engine_threads.py test_memory_of_devices.py test_combiners.py)
+test-cpus: setup data ## Golden runs and what compares closely, with the instructions of other CPUs and with two threads
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest -n 2 -q $(CPU_TESTS)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 -q $(CPU_TESTS)
+	MKL_CBWR=COMPATIBLE $(BIN)/pytest -n 2 -q $(CPU_TESTS)
+	AIRFL_TEST_THREADS=2 $(BIN)/pytest -q $(CPU_TESTS)
 
 test-other: data ## The tests on another Python with the newest packages: make test-other PYTHON=python3.13
 	$(PYTHON) -m venv $(VENV)-other

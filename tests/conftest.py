@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before anything imports Flower
@@ -18,7 +19,9 @@ from airfl import cli
 
 settings.register_profile("airfl", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("airfl")
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("AIRFL_TEST_THREADS", "1")))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it in what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from airfl.transceiver.certificates import certify
 from airfl.transceiver.combiners.annealed import Effort, annealed, annealed_for_most
 from airfl.transceiver.combiners.polish import least_norm, polished
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
-from airfl.transceiver.design import received_gains
+from airfl.transceiver.design import finish, received_gains
 from tests.test_transceiver import channels
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "results"
@@ -50,6 +50,19 @@ def test_every_constraint_holds_and_batching_changes_nothing(name, seed):
     assert float(heard.min()) >= 1 - 1e-9
     assert torch.allclose(design.norm, torch.linalg.vector_norm(design.combiner, dim=-1), rtol=1e-12)
     assert torch.allclose(design.norm[1, 2], COMBINERS[name](h[1, 2]).norm, rtol=1e-12)
+
+
+@every_method
+@small
+@given(seed=st.integers(0, 10**6), angle=st.floats(0, 6.3))
+def test_rounding_does_not_choose_the_phase_of_a_combiner(name, seed, angle):
+    """wᴴh of the first device is real and positive: with another phase Re(wᴴn) is another draw of the noise."""
+    h = channels(seed, 3, *shapes(name, seed))
+    w = COMBINERS[name](h).combiner
+    first = received_gains(w, h)[:, 0]
+    assert torch.allclose(first, first.abs().to(torch.complex128), rtol=1e-12)
+    turned = finish(w * complex(math.cos(angle), math.sin(angle)), h, torch.ones(3, dtype=torch.bool), 0).combiner
+    assert torch.allclose(turned, w, rtol=1e-12)
 
 
 @every_method

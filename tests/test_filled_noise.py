@@ -69,7 +69,8 @@ def test_its_own_accountant_is_promised_epsilon_and_the_exact_one_is_reported(ov
         assert own <= exact < math.inf
         for event in ledger.events:
             assert event.noise_follows_data
-            assert event.noise_var + event.gradient_var >= float(simulation.schedule.needed[0, event.round])
+            needed = float(simulation.schedule.needed[0, event.round])  # a billionth more than the promise takes
+            assert event.noise_var + event.gradient_var >= needed * (1.0 - 1e-12)
             assert not event.hides_participation
 
 

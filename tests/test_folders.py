@@ -23,6 +23,7 @@ from airfl.report import write_report
 from airfl.report.figures import FIGURES as DRAWN
 from airfl.runs import manifest, unfinished
 from airfl.runs.lock import LOCK, is_locked, locked
+from airfl.runs.sameness import processor
 
 ROUNDS = 40
 SMALL = [
@@ -533,6 +534,19 @@ def test_other_code_is_refused_unless_told(call, tmp_path, monkeypatch, drawn):
     assert files_in(tmp_path / "o") == before
     assert call("run", "--resume", "o", "--anyway")[0] == 0
     assert airfl.load(tmp_path / "o").provenance["begun_with"]["torch"] == "1.0"
+
+
+def test_another_processor_is_gone_on_with_and_said(call, tmp_path, monkeypatch, drawn, caplog):
+    interrupted(call, monkeypatch)
+    path = tmp_path / "o" / "resume.json"
+    told = json.loads(path.read_text())
+    assert told["processor"] == processor()
+    del told["sha256"]
+    path.write_text(json.dumps(manifest.sealed({**told, "processor": "Elbrus-8SV"})))
+    code, said = call("run", "--resume", "o")[0], caplog.text
+    assert (code, "begun on another processor (Elbrus-8SV)" in said, "not to the bit" in said) == (0, True, True)
+    made = airfl.load(tmp_path / "o").provenance
+    assert (made["processor"], made["begun_with"]["processor"]) == (processor(), "Elbrus-8SV")
 
 
 @pytest.mark.parametrize(

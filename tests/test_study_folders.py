@@ -13,6 +13,7 @@ import tomli_w
 from airfl import runs, sweeps
 from airfl.errors import InputError
 from airfl.imports import source_digest
+from airfl.runs.sameness import processor
 from airfl.sweeps import planfile
 from airfl.sweeps.batch import Folder
 from tests.test_sweep import STUDY, flip
@@ -72,6 +73,14 @@ def test_other_code_of_the_same_version_is_refused_and_shown(call, copy, key, ot
     assert told[1]["begun_with"][key] == other
     assert told[1][key] == code[key]
     assert json.loads((copy / "provenance.json").read_text())["source"] == [code["source"]]
+
+
+def test_another_processor_goes_on_and_is_said(call, copy, caplog):
+    change_plan(copy, processor="Elbrus-8SV")
+    (copy / "parts" / "batch-00001.json").unlink()
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume")
+    assert (status, "begun on another processor (Elbrus-8SV)" in caplog.text) == (0, True), error
+    assert json.loads((copy / "provenance.json").read_text())["processor"] == [processor()]
 
 
 def test_an_edited_file_of_the_package_is_other_code(call, copy, monkeypatch):

@@ -147,6 +147,8 @@ def test_the_strongest_direction_is_that(devices, antennas):
         rows = draw[i, j][there[i, j]]
         if len(rows):
             assert float(mean[i, j]) * len(rows) == pytest.approx(np.linalg.norm(rows, 2) ** 2)
+    along = np.einsum("ijm,ijm->ij", unit.numpy().conj(), draw[:, :, 0])[there[:, :, 0]]
+    assert np.allclose(along, np.abs(along), rtol=1e-9)  # rounding does not choose the phase
     alone = strongest(draw[1:], there[1:])
     assert torch.equal(alone[0][0], unit[1])
     assert torch.equal(alone[1][0], mean[1])

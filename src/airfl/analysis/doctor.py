@@ -12,6 +12,7 @@ import torch
 from airfl.devices import idx
 from airfl.devices.fleets import FLEETS, kept_at
 from airfl.imports import source_sha256
+from airfl.runs.sameness import processor
 from airfl.version import __version__
 
 PACKAGES = ("torch", "numpy", "scipy", "pydantic", "matplotlib", "pyarrow", "safetensors")
@@ -33,7 +34,7 @@ def examine() -> dict[str, Any]:
             **{name: kept_at(name) for name in FLEETS},
         },
         "cache": str(idx.cache_folder()),
-        "devices": {"cpu": platform.processor() or platform.machine(), "cuda": gpus},
+        "devices": {"cpu": processor(), "cuda": gpus},
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
     }

@@ -202,7 +202,11 @@ def notes_of(plan: Plan, folder: Folder) -> dict[str, Any]:
         "trials": plan.base.system.trials,
         "seed": plan.base.system.seed,
         "loss_mean": f"{'training' if plan.base.engine.train_loss == 'global' else 'test'} images",
-        **{key: first[key] for key in ("airfl", "source", "torch", "device", "engine", "precision") if key in first},
+        **{
+            key: first[key]
+            for key in ("airfl", "source", "torch", "device", "processor", "engine", "precision")
+            if key in first
+        },
         "finished": max(receipt["provenance"]["finished"] for receipt in receipts),
     }
 

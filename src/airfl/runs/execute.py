@@ -21,6 +21,7 @@ from airfl.imports import code_identity, require_here
 from airfl.memory import needs_of, require_memory
 from airfl.rounds import RoundRecord
 from airfl.runs.result import Result
+from airfl.runs.sameness import processor
 from airfl.runs.signals import Interrupts
 from airfl.runs.together import Log, run_together, trained_alike
 from airfl.runs.unfinished import Keeper, sums_of
@@ -202,11 +203,11 @@ def _tell(progress: Progress, logs: Mapping[str, Log], rounds: int) -> None:
 
 def provenance_of(device: torch.device, simulation: Simulation) -> dict[str, Any]:
     """What a result was computed with."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         **code_identity(),
         "python": platform.python_version(),
-        "device": f"{device.type} ({name})",
+        "device": f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type,
+        "processor": processor(),
         "threads": torch.get_num_threads(),
         "engine": simulation.engine.name,
         "precision": precision_of(simulation.engine, simulation.config, device),

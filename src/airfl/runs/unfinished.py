@@ -23,7 +23,7 @@ from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
 from airfl.runs.result import Status
-from airfl.runs.sameness import code_of, require_same_code
+from airfl.runs.sameness import code_of, processor, require_same_code, warn_other_processor
 from airfl.runs.store import prepare_folder, write_text
 from airfl.runs.together import Log
 from airfl.shards import Shards
@@ -40,11 +40,15 @@ SHARE = 20
 
 @dataclass(frozen=True)
 class Begun:
-    """How a run was begun: its configuration, the code and kind of device, and PyTorch's threads, which round."""
+    """How a run was begun: its configuration, the code and kind of device, and PyTorch's threads, which round.
+
+    The processor rounds too; None where an older version did not say which it was.
+    """
 
     config: Config
     code: dict[str, Any]
     threads: int
+    processor: str | None
 
 
 def identity(simulation: Simulation) -> dict[str, str]:
@@ -90,7 +94,7 @@ def read_begun(folder: Path) -> Begun:
         raise InputError(f"`{path}` is damaged, or not of this version; begin the run again in another folder")
     for place in reversed(data.get("beside", [])):
         look_beside(Path(place) / FILE)
-    return Begun(from_toml(data["config"]), data["code"], data["threads"])
+    return Begun(from_toml(data["config"]), data["code"], data["threads"], data.get("processor"))
 
 
 def require_own_checkpoints(folder: Path) -> None:
@@ -157,6 +161,8 @@ class Keeper:
             require_same_sums(self._resumed, self._folder, now, anyway=self._anyway)
             code = {**self._resumed.code, "sums": now.get("sums")}
             require_same_code(code, self._folder, anyway=self._anyway, now=now)
+            if now["device"] == "cpu":
+                warn_other_processor(self._resumed.processor, self._folder)
             logs = self._checkpoints.restore(simulations)
         for log in logs.values():
             if log.current is not None and log.current.round == 0:
@@ -191,7 +197,9 @@ class Keeper:
 
     def provenance(self) -> dict[str, Any]:
         """What a resumed run adds to its provenance."""
-        return {} if self._resumed is None else {"begun_with": self._resumed.code}
+        if self._resumed is None:
+            return {}
+        return {"begun_with": {**self._resumed.code, "processor": self._resumed.processor}}
 
     def forget(self) -> None:
         """The run is over and saved."""
@@ -203,9 +211,9 @@ class Keeper:
         if self._begun is not None:
             return
         self._checkpoints.drop()
-        begun = Begun(first.config, identity(first), torch.get_num_threads())
+        begun = Begun(first.config, identity(first), torch.get_num_threads(), processor())
         content = {"format": FORMAT, "config": begun.config.to_toml(), "code": begun.code, "threads": begun.threads}
-        content["beside"] = beside()
+        content |= {"processor": begun.processor, "beside": beside()}
         write_text(self._folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
         self._begun = begun
 

@@ -16,7 +16,7 @@ from airfl.imports import require_here
 from airfl.privacy.events import NEIGHBOUR_ALIASES
 from airfl.runs.lock import LOCK
 from airfl.runs.manifest import sweep_up
-from airfl.runs.sameness import code_of, require_same_code
+from airfl.runs.sameness import code_of, processor, require_same_code, warn_other_processor
 from airfl.runs.store import write_text
 from airfl.study import Plan, Study, find_base, make_plan, make_study
 from airfl.sweeps.batch import Folder
@@ -68,6 +68,7 @@ def open_folder(
         for name, copy in copies.items():
             write_text(folder.path / name, copy)
         content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code(plan), "text": _digest(text)}
+        content["processor"] = processor()
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
@@ -115,6 +116,7 @@ def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway
     _require_same(_planned(stored), plan.fingerprint(), out)
     now, before = _code(plan), stored.get("code")
     require_same_code(before, out, anyway=anyway, now=now)
+    warn_other_processor(stored.get("processor"), out)
     copies = {BASE: plan.base.to_toml()}
     if "text" in stored and stored["text"] == _digest(text):
         copies["study.toml"] = text
@@ -147,7 +149,7 @@ def _holds(file: Path, text: str) -> bool:
 
 
 def _planned(stored: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in stored.items() if key not in ("code", "text", "checksum")}
+    return {key: value for key, value in stored.items() if key not in ("code", "text", "processor", "checksum")}
 
 
 def _read(file: Path) -> dict[str, Any]:

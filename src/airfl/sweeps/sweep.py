@@ -270,7 +270,7 @@ def provenance_of_study(plan: Plan, folder: Folder) -> dict[str, Any]:
     """What the results were computed with: versions, devices, seed, wall time, and a fingerprint of every point."""
     receipts = receipts_of(plan, folder)
     made = [receipt["provenance"] for receipt in receipts]
-    kept = ("airfl", "source", "torch", "device", "precision")
+    kept = ("airfl", "source", "torch", "device", "processor", "precision")
     shared = {key: sorted({str(entry[key]) for entry in made if key in entry}) for key in kept}
     return {
         "study": plan.study.name,

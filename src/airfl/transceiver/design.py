@@ -82,12 +82,19 @@ def check_channels(channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def finish(combiner: torch.Tensor, channels: torch.Tensor, usable: torch.Tensor, iterations: int) -> Design:
-    """Scale combiner [B, m] so that the weakest device of channels [..., K, m] is reached, and say how it went."""
+    """Scale combiner [B, m] so that the weakest device of channels [..., K, m] is reached, and say how it went.
+
+    Any phase of w gives the same ‖w‖ and |wᴴ h_i|, but Re(wᴴ n) is then another draw of the noise: wᴴ h_1 is made real
+    and positive, so that rounding does not choose.
+    """
     flat = channels.to(torch.complex128).reshape(-1, *channels.shape[-2:])
-    weakest = modulus(times(flat.conj(), combiner)).amin(dim=-1)
+    received = times(flat.conj(), combiner)
+    weakest = modulus(received).amin(dim=-1)
     solved = usable & torch.isfinite(weakest) & (weakest > 0)
     # A few ulp more, so that |wᴴ h_i| ≥ 1 survives the rounding of the division itself.
-    scaled = combiner * (torch.where(solved, 1.0 / weakest, 1.0) * (1.0 + 1e-14)).unsqueeze(-1)
+    scaled = in_phase(combiner, received[:, 0]) * (torch.where(solved, 1.0 / weakest, 1.0) * (1.0 + 1e-14)).unsqueeze(
+        -1
+    )
     norm = torch.where(solved, torch.view_as_real(scaled).square().sum(dim=(1, 2)).sqrt(), torch.inf)
     solved = solved & torch.isfinite(norm)
     lead = channels.shape[:-2]
@@ -98,6 +105,16 @@ def finish(combiner: torch.Tensor, channels: torch.Tensor, usable: torch.Tensor,
         torch.full(lead, iterations, dtype=torch.int64, device=norm.device),
         tuple("ok" if good else "infeasible" for good in solved.tolist()),
     )
+
+
+def in_phase(w: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
+    """w [..., m] turned so that hᴴw, [...], is real and positive; as it is where that is 0.
+
+    In steps that round alike wherever w lies in memory.
+    """
+    size = modulus(received)
+    turn = torch.where(size > 0, received / torch.where(size > 0, size, 1.0), 1.0).unsqueeze(-1)
+    return torch.complex(w.real * turn.real + w.imag * turn.imag, w.imag * turn.real - w.real * turn.imag)
 
 
 def times(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from airfl.channel.blocks import place_of
 from airfl.schemes.transceivers import Scene
-from airfl.transceiver.design import received_gains
+from airfl.transceiver.design import in_phase, received_gains
 from airfl.transceiver.radio import asked_of, designed, designed_by_count, filled
 from airfl.transceiver.wideband import CHUNK
 
@@ -100,8 +100,11 @@ def strongest(fading: np.ndarray, there: np.ndarray) -> tuple[torch.Tensor, torc
         _, vectors = np.linalg.eigh(turned @ rows.conj())
         unit = vectors[..., -1]
     unit = unit / np.linalg.norm(unit, axis=-1, keepdims=True)
-    power = np.abs(rows @ unit.conj()[..., None])[..., 0] ** 2
-    return torch.from_numpy(unit), torch.from_numpy(power.sum(axis=-1) / np.maximum(there.sum(axis=-1), 1))
+    heard = (rows @ unit.conj()[..., None])[..., 0]
+    power = np.abs(heard) ** 2
+    # An eigenvector has any phase, and Re(uᴴn) is another draw of the noise with each: rounding must not choose.
+    turned_back = in_phase(torch.from_numpy(unit), torch.from_numpy(heard[..., 0].conj()))
+    return turned_back, torch.from_numpy(power.sum(axis=-1) / np.maximum(there.sum(axis=-1), 1))
 
 
 def _fading(scene: Scene, t: int, number: int, served: np.ndarray, amplitude: np.ndarray) -> torch.Tensor:
