@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from airfl.air import EquivalentUplink, SignalUplink
 from airfl.air.energy import normal_scores
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
+from airfl.privacy import BudgetError
 from airfl.rounds import book
 from airfl.schemes import Dithered, Undithered
 from airfl.schemes.encoders.dither import dither
@@ -61,6 +63,17 @@ def test_energy_is_clipped_in_l1_and_what_was_cut_is_remembered():
     signs = dither(public_of(4), 300)[0]
     back = encoded.memory + signs * encoded.block.updates.square()
     assert torch.allclose(back[:3], updates[:3], rtol=1e-4, atol=1e-4)
+
+
+def test_fading_beyond_what_is_booked_is_not_released():
+    """The bound is exceeded with a chance of 1e-6 or so: here it is taken to be half of what is drawn."""
+    simulation = opened({"scheme.uplink": "signal"})
+    step = simulation.advance(simulation.init())
+    low = dataclasses.replace(step.setting, gain_bound=torch.full_like(step.setting.gain_bound, 0.5))
+    sent = torch.zeros(low.active.shape[1], 10)
+    simulation.uplink.received(0, sent, step.setting)
+    with pytest.raises(BudgetError, match="exceeds"):
+        simulation.uplink.received(0, sent, low)
 
 
 def test_everybody_draws_the_same_dither_and_anew_in_every_round():

@@ -15,7 +15,17 @@ import torch
 import airfl
 from airfl.imports import BESIDE, look_beside
 from airfl.report import headline
-from airfl.schemes import Clip, Decoder, Mean, Policy
+from airfl.schemes import (
+    Clip,
+    ClipWithNoise,
+    ClipWithOwnNoise,
+    ClipWithZeroSum,
+    Decoder,
+    LeastNoise,
+    Mean,
+    Policy,
+    Scheme,
+)
 from tests.test_examples import EXAMPLES
 
 HERE = "tests.test_outside"
@@ -156,10 +166,36 @@ def test_a_hidden_state_earns_nothing_with_parts_from_outside(tiny, key, part):
 @pytest.mark.parametrize(
     ("key", "part"), [("scheme.encoder", "sign_encoder:SignWithMemory"), ("scheme.policy", f"{HERE}:FloorAndMore")]
 )
-def test_sampling_earns_nothing_where_memories_or_noise_tell_who_took_part(tiny, key, part):
-    config = tiny.replace({key: part, "scheme.names": ["airfl-dp"], "privacy.accountant": "sampled"})
+@pytest.mark.parametrize("columns", ["active", "all"])
+@pytest.mark.parametrize("blocks", [{}, {"channel.coherence_hz": 5e6}])
+def test_sampling_earns_nothing_where_memories_or_noise_tell_who_took_part(tiny, key, part, columns, blocks):
+    """A policy from outside can draw from the configuration who takes part, whomever combiners serve."""
+    changes = {key: part, "scheme.names": ["airfl-dp"], "privacy.accountant": "sampled", **blocks}
+    config = tiny.replace({**changes, "scheme.combiner_columns": columns, "scheme.combiner": "auto"})
     epsilon = airfl.run(config.replace({"system.rounds": 2})).summary["schemes"]["airfl-dp"]["epsilon"]
     assert epsilon["sampled"] == pytest.approx(epsilon["gaussian"], rel=1e-9)
+
+
+def hidden_by(encoder):
+    """A scheme from outside whose devices hide in what one of our encoders adds."""
+    return Scheme("mine", "Mine", "Ours by another name.", encoder, LeastNoise(), Mean(), "base-station", "gaussian")
+
+
+IN_NOISE, EACH, IN_PAIRS = hidden_by(ClipWithNoise()), hidden_by(ClipWithOwnNoise()), hidden_by(ClipWithZeroSum())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changes", "sentence"),
+    [
+        ("IN_NOISE", {"channel.csi_error": 1e-4}, "unit gain"),
+        ("EACH", {"channel.csi_error": 1e-4}, "unit gain"),
+        ("IN_PAIRS", {"channel.symbols": "complex"}, "imaginary part"),
+        ("IN_NOISE", {"channel.phase_error_rad": 0.1}, "noise or masks"),
+    ],
+)
+def test_what_is_refused_by_name_is_refused_by_another_name(shielded, scheme, changes, sentence):
+    with pytest.raises(airfl.InputError, match=sentence):
+        airfl.run(shielded.replace({"scheme.names": [f"{HERE}:{scheme}"], "system.rounds": 1, **changes}))
 
 
 def test_an_accountant_from_outside_is_no_proof_of_ours(tiny):

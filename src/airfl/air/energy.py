@@ -10,13 +10,16 @@ share their fading.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import torch
 from scipy.special import gammainc, ndtri
 
 from airfl.air.setting import Setting
 from airfl.devices.updates import UpdateBlock
+from airfl.privacy import BudgetError
 from airfl.randomness import complex_normal, stream
 
 #: Updates that are squared at a time.
@@ -87,9 +90,24 @@ def heard_afresh(seed: int, trial: int, row: int, sent: torch.Tensor, setting: S
             continue
         where, size = (trial, setting.round_index, number), part.shape[1]
         drawn = complex_normal(stream(seed, "fresh-fading", *where), (antennas, len(symbols), CHUNK))
+        _require_within(drawn[..., :size], row, setting)
         noise = complex_normal(stream(seed, "antenna-noise", *where), (antennas, CHUNK))
         heard = scale * torch.einsum("akn,kn->an", torch.from_numpy(drawn)[..., :size], part)
         yield heard + setting.noise_power**0.5 * torch.from_numpy(noise)[:, :size]
+
+
+def _require_within(fading: np.ndarray, row: int, setting: Setting) -> None:
+    """Refuse with ``BudgetError`` fading [m, K, symbols] that is stronger than what was booked for every symbol."""
+    loudest = (
+        np.square(np.abs(fading)).sum(axis=0).max(axis=1, initial=0.0)[setting.heard[row].numpy()].max(initial=0.0)
+    )
+    bound = float(setting.gain_bound[row])
+    if math.sqrt(float(loudest)) > bound:
+        raise BudgetError(
+            f"fading of length {math.sqrt(float(loudest)):.4g} in round {setting.round_index} exceeds the "
+            f"{bound:.4g} that is booked for all symbols of a run, which happens with a chance of `channel.csi_outage` "
+            "at most; the model is not released"
+        )
 
 
 def normal_scores(received: torch.Tensor, setting: Setting) -> torch.Tensor:

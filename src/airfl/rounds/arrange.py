@@ -102,10 +102,8 @@ def arrange_rounds(
         )
 
     # With noise of their own, the number of devices and their positions show in the sum's noise.
-    hides = [scheme.encoder.cover == "nothing" and hides_participation(config, scheme)] * len(link.trials)
+    hides = [_may_hide(config, scheme)] * len(link.trials)
     norms_of = _checked_norms(scheme)
-    if config.scheme.combiner_columns != "all" and is_outside(scheme.policy):
-        hides = [False] * len(link.trials)  # its noise may follow who takes part
     if config.scheme.combiner_columns == "all" or not any(hides):
         norm = norms_of(outlook_of(promise))
     else:
@@ -158,7 +156,7 @@ def _arrange_blocks(
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
-    hides = config.scheme.combiner_columns == "all" and hides_participation(config, scheme)
+    hides = config.scheme.combiner_columns == "all" and _may_hide(config, scheme)
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()
     # The quietest block: noise that had to be raised is not free.
@@ -215,8 +213,29 @@ def _arrange_blocks(
     )
 
 
+def _may_hide(config: Config, scheme: Scheme) -> bool:
+    """Whether sampling can earn credit with a policy that chooses norms alone.
+
+    With noise of their own, the number of devices and their positions show in the sum's noise. A policy from outside
+    can draw from the configuration who takes part, whatever else it is shown.
+    """
+    return scheme.encoder.cover == "nothing" and not is_outside(scheme.policy) and hides_participation(config, scheme)
+
+
 def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:
-    """What a scheme's devices hide in."""
+    """What a scheme's devices hide in; a configuration knows by name only which schemes of ours do."""
+    errs, complex_symbols = config.channel.estimation_error > 0.0, config.channel.symbols == "complex"
+    if scheme.encoder.cover in ("circular", "each") and errs:
+        raise InputError(
+            f"scheme `{scheme.name}` counts on noise of devices that arrives with unit gain, and channels are known "
+            "with errors; set `channel.csi_error` and `channel.csi_age_s` to 0"
+        )
+    quadrature = scheme.encoder.cover == "chosen" and config.scheme.cover == "quadrature"
+    if complex_symbols and (scheme.encoder.cover == "zero-sum" or quadrature):
+        raise InputError(
+            f"scheme `{scheme.name}` hides devices in the imaginary part of symbols, which carries data with "
+            'channel.symbols = "complex"; use masks, or real symbols'
+        )
     if scheme.encoder.cover == "zero-sum":
         return "zero-sum"
     if scheme.encoder.cover in ("circular", "each"):

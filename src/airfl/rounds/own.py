@@ -49,6 +49,12 @@ def arrange_own(
         if is_outside(policy):
             _check_answer(scene, scheme, found)
     _check(scene, scheme, found)
+    if promise.accountant == "sampled" and not found.ignores_participation:
+        raise InputError(
+            f"policy `{type(policy).__name__}` has combiners that follow who takes part, and accountant `sampled` "
+            'counts on those that do not; set privacy.accountant = "gaussian"'
+        )
+    hides = hides and found.ignores_participation
     if found.detects != "sum":
         promise = _without_hidden_state(config, scheme, promise)
     bound = _gain_bounds(scene, found) if found.bound is None or found.detects == "sum" else found.bound

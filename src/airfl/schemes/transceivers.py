@@ -96,6 +96,7 @@ class Transceiver:
         rule: how devices keep to their power.
         detects: what is made of the antennas.
         bound: ‖h_i s_i‖ ‖w_tb‖ at most, [trials, T, B], where energy is measured.
+        ignores_participation: whether combiners would be the same whoever takes part; else sampling earns no credit.
     """
 
     active: np.ndarray
@@ -105,6 +106,7 @@ class Transceiver:
     rule: PowerRule = "peak"
     detects: Detection = "sum"
     bound: torch.Tensor | None = None
+    ignores_participation: bool = False
 
     @property
     def norm(self) -> torch.Tensor:

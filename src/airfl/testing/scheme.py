@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from airfl.devices import UpdateBlock
+from airfl.errors import InputError
 from airfl.imports import import_object
+from airfl.privacy import BudgetError
+from airfl.rounds.schedule import Schedule
 from airfl.schemes import SCHEMES, Clip, Decoder, Encoded, Encoder, Mean, Policy, Public, Scheme, scheme_named
 from airfl.simulate import Simulation, open_simulation
 from airfl.testing.small import small_config, small_task
+from airfl.transceiver.radio import Radio, open_radio
 
 CLIP, DIM = 0.7, 40
+#: Where sampling may earn credit, and where it may not: laws, whom combiners serve, accountants, blocks.
+CREDIT: dict[str, list[dict[str, Any]]] = {
+    "law": [
+        {"system.sampling": "poisson", "system.participation": 0.5},
+        {"system.participation": 0.5},
+        {"system.participation": 0.5, "scheme.replacement": "binomial"},
+    ],
+    "columns": [{"scheme.combiner_columns": name} for name in ("all", "active")],
+    "accountant": [{"privacy.accountant": name} for name in ("gaussian", "sampled")],
+    "blocks": [{}, {"channel.coherence_hz": 5e6}],
+}
+
+
+def _claims(schedule: Schedule) -> list[float]:
+    """Noise, gain bound and whether credit is claimed, of all rounds."""
+    settings = [schedule.setting(t) for t in range(schedule.norm.shape[1])]
+    return [
+        float(value)
+        for one in settings
+        for value in (one.unknown_var[0], torch.maximum(one.gain_bound, one.loudest)[0], one.hides_participation[0])
+    ]
 
 
 def _resolved(part: Any) -> Any:
@@ -173,6 +200,24 @@ class SchemeContract:
                 assert ledger.events[-1].noise_var == float(step.setting.unknown_var[row])
                 assert ledger.events[-1].clip_norm == simulation.scheme.encoder.length(simulation.schedule.clip_norm)
         assert torch.isfinite(simulation.release(state)).all()
+
+    def test_credit_only_where_noise_ignores_who_takes_part(self) -> None:
+        """Where a round claims sampling credit, its noise and gain bound are those of every other draw of devices."""
+        for law, columns, accountant, blocks in product(*CREDIT.values()):
+            changes = {**law, **columns, **accountant, **blocks}
+            try:
+                config = small_config({"system.trials": 1, "system.num_antennas": 6, **changes})
+                task = small_task(config)
+                radio = open_radio(config, task.trials)
+                schedule = open_simulation(config, self._scheme(), task, radio).schedule
+            except (InputError, BudgetError):
+                continue  # what is refused claims nothing
+            if not any(schedule.hides_participation):
+                continue
+            claimed = _claims(schedule)
+            redrawn = Radio(replace(radio.link, participation_keys=(1,)))
+            other = _claims(open_simulation(config, self._scheme(), task, redrawn).schedule)
+            assert all(math.isclose(*pair, rel_tol=1e-9) for pair in zip(other, claimed, strict=True)), changes
 
     def test_a_run_follows_from_its_seed(self) -> None:
         """The same twice."""

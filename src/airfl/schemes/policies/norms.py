@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from airfl.errors import InputError
 from airfl.privacy import smallest
 from airfl.randomness import stream
 from airfl.schemes.parts import Outlook, Policy
@@ -96,7 +97,8 @@ class Adaptive(Policy):
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """See ``Policy.norms``."""
         total = outlook.require_budget().total
-        assert total is not None
+        if total is None:
+            raise InputError('this policy shares a budget out over rounds; set privacy.accountant = "gaussian"')
         rounds = outlook.minimum.shape[-1]
         age = torch.arange(rounds - 1, -1, -1, dtype=torch.float64)
         omega = (outlook.config.scheme.contraction**age).clamp(min=1e-100)

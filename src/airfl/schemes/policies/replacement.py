@@ -56,7 +56,10 @@ class WithReplacement(DesigningPolicy):
         raised_norm = raised(least, level)
         scaling = torch.from_numpy(times).unsqueeze(-1) / (heard * raised_norm.unsqueeze(2))
         scaling = torch.where(torch.from_numpy(active >= 0).unsqueeze(-1), scaling, 0.0)
-        return Transceiver(active, unit * raised_norm.unsqueeze(-1), scaling, least.amin(dim=-1))
+        # A total is shared out over rounds by how often devices were drawn, so norms follow the draws; a floor is one.
+        same = self.ignores_participation(config) and (scene.budget is None or scene.budget.total is None)
+        combiner = unit * raised_norm.unsqueeze(-1)
+        return Transceiver(active, combiner, scaling, least.amin(dim=-1), ignores_participation=same)
 
 
 def drawn(config: Config, scene: Scene) -> np.ndarray:

@@ -66,8 +66,9 @@ class TruncatedInversion(DesigningPolicy):
         books_all = self.ignores_participation(config) and not config.system.everyone
         norm = within(scene, minimum, None if books_all else sends.any(dim=(2, 3)))
         scaling = torch.where(sends, 1.0 / (norm.unsqueeze(2) * torch.where(sends, heard, 1.0)), 0.0)
-        rule = config.scheme.truncation_power
-        return Transceiver(active, unit * norm.unsqueeze(-1), scaling, minimum.amin(dim=-1), rule)
+        rule, same = config.scheme.truncation_power, self.ignores_participation(config)
+        combiner = unit * norm.unsqueeze(-1)
+        return Transceiver(active, combiner, scaling, minimum.amin(dim=-1), rule, ignores_participation=same)
 
     def _saved(
         self,
