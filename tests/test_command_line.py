@@ -12,11 +12,12 @@ import pytest
 
 import airfl
 from airfl import errors
-from airfl.catalogue import ACCOUNTANTS, COMBINERS, OBSERVERS, SCHEMES, nearest, no_such
+from airfl.catalogue import ACCOUNTANTS, COMBINERS, nearest, no_such
 from airfl.config import preset_names, setting_keys
 from airfl.errors import InputError, about_file, failure, in_words
 from airfl.places import experiments_folder, scenario_names
 from airfl.study import make_study
+from airfl.traits import OBSERVERS, SCHEMES
 from tests.test_cli import TINY
 
 COMMANDS = (

@@ -8,7 +8,7 @@ import tomli_w
 from pydantic import ValidationError
 
 import airfl
-from airfl import catalogue
+from airfl import catalogue, traits
 from airfl import config as configuration
 from airfl.channel.laws import LAWS
 from airfl.errors import InputError
@@ -157,14 +157,12 @@ def test_schema_is_json_and_lists_every_section():
 
 
 def test_names_in_the_catalogue_are_the_names_that_exist():
-    assert {
-        name: (entry.air, entry.budget or entry.keeps, entry.memory) for name, entry in catalogue.SCHEMES.items()
-    } == {
-        name: (scheme.policy.over_air, scheme.keeps_budget, scheme.encoder.remembers)
-        for name, scheme in SCHEMES.items()
+    said = {name: traits.scheme_traits(name) for name in traits.SCHEMES}
+    assert {name: entry.budget or entry.keeps for name, entry in said.items()} == {
+        name: scheme.keeps_budget for name, scheme in SCHEMES.items()
     }
-    for entry in catalogue.SCHEMES.values():  # without a radio nobody knows a channel or sends a symbol
-        assert entry.air or (not entry.csi_at_devices and not entry.symbols)
+    for entry in said.values():  # without a radio nobody knows a channel or sends a symbol
+        assert entry.over_air or (not entry.knows_channel and not entry.symbols)
     assert set(catalogue.ACCOUNTANTS) == {name for name, kind in ACCOUNTANTS.items() if "model" in kind.observers}
     assert set(catalogue.COMBINERS) == set(COMBINERS)
     assert set(catalogue.FADING_LAWS) == set(LAWS)

@@ -146,7 +146,7 @@ def test_a_run_that_is_taken_up_again_adds_the_same_noise(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"channel.csi_error": 0.01}, "channel knowledge"),
+        ({"channel.csi_error": 0.01}, "csi_error"),
         ({"channel.coherence_hz": 5e6}, "blocks a round"),
         ({"channel.symbols": "complex"}, "complex"),
         ({"system.dropout": 0.1}, "dropout"),

@@ -157,7 +157,7 @@ def test_a_budget_lowers_what_is_sent():
     ("overrides", "words"),
     [
         ({"scheme.fresh_fading": False}, "signal"),
-        ({"channel.fading": "rician"}, "take rayleigh"),
+        ({"channel.fading": "rician"}, "rician"),
         ({"channel.antenna_correlation": 0.5}, "correlat"),
         ({"channel.coherence_hz": 5e6}, "scheme.fresh_fading = false"),
         ({"channel.interference_dbm": -100.0}, "interference"),

@@ -1,4 +1,4 @@
-"""Names of all built-in parts, and what a configuration has to know of them; loads nothing heavy.
+"""Names of all built-in parts beside schemes (``traits``), and what is known of them; loads nothing heavy.
 
 Where a key takes a part, it takes one of these names or ``package.module:name`` of a part from outside.
 """
@@ -14,67 +14,8 @@ from typing import Annotated
 from pydantic import AfterValidator, WithJsonSchema
 
 from airfl.errors import InputError
+from airfl.traits import SCHEMES
 
-
-@dataclass(frozen=True)
-class Needs:
-    """What a scheme asks of a configuration, and of whoever would build it.
-
-    Attributes:
-        air: a radio link.
-        budget: a privacy budget.
-        keeps: whether it keeps a privacy budget where one is given, and goes without where none is.
-        exact: channels that are known exactly, symbols that carry one coordinate, and nothing that goes wrong on air:
-            its devices do not simply invert the channel.
-        csi_at_devices: every device knows its channel, or is told the scalar that follows from it; else at most its
-            path loss.
-        memory: every device keeps a vector as long as the model from round to round.
-        symbols: how many real symbols of every device a round takes; empty without a radio link.
-        shared: what devices share beforehand, in a few words; empty: nothing.
-    """
-
-    air: bool = True
-    budget: bool = False
-    keeps: bool = False
-    exact: bool = False
-    csi_at_devices: bool = True
-    memory: bool = False
-    symbols: str = "one per coordinate"
-    shared: str = ""
-
-
-_NO_RADIO = Needs(air=False, csi_at_devices=False, symbols="")
-
-SCHEMES = {
-    "fedavg": _NO_RADIO,
-    "fedavg-clip": _NO_RADIO,
-    "airfl-mimo": Needs(),
-    "airfl-dp": Needs(budget=True),
-    "airfl-dp-online": Needs(budget=True),
-    "airfl-an": Needs(budget=True),
-    "airfl-shielded": Needs(budget=True, shared="with masks: a seed with each of a few others"),
-    "liu2024": Needs(budget=True),
-    "zero-sum": Needs(budget=True, shared="seeds of perturbations that cancel"),
-    "replacement": Needs(budget=True, exact=True),
-    "liu2020": Needs(budget=True),
-    "park2023": Needs(budget=True),
-    "koda2020": Needs(budget=True),
-    "tci": Needs(keeps=True, exact=True),
-    "tci-memory": Needs(keeps=True, exact=True, memory=True),
-    "one-bit": Needs(budget=True),
-    "one-bit-memory": Needs(budget=True, memory=True),
-    "nc-airfl": Needs(
-        budget=True, exact=True, csi_at_devices=False, memory=True, shared="public signs, drawn anew each round"
-    ),
-    "power-mse": Needs(keeps=True, exact=True),
-    "power-gap": Needs(keeps=True, exact=True),
-    "select-mse": Needs(keeps=True, exact=True),
-    "random-orth": Needs(keeps=True, exact=True, csi_at_devices=False),
-    "adascale": Needs(),
-}
-#: Whom a promise can be about, and those of them who see signals.
-OBSERVERS = ("model", "models", "base-station", "eavesdropper", "everything")
-SEEING = OBSERVERS[2:]
 COMBINERS = ("auto", "zero-forcing", "sdr", "mrc")
 #: Combiners of earlier versions, which `auto` has made superfluous.
 FORMER_COMBINERS = ("multicast", "coordinate", "ascent", "dominant")

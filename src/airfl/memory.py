@@ -11,9 +11,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from airfl.catalogue import SCHEMES, SITES, Needs
+from airfl.catalogue import SITES
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.traits import scheme_traits
 
 #: A record and a ledger's event of one round, as Python objects.
 ROUND_BYTES = 500
@@ -42,7 +43,7 @@ def needs_of(config: Config, trials: int, copies: int = 1) -> list[Need]:
         copies: configurations that are run together.
     """
     system, learning, channel = config.system, config.learning, config.channel
-    in_air = [name for name in config.scheme.names if SCHEMES.get(name, Needs()).air]
+    in_air = [name for name in config.scheme.names if scheme_traits(name).over_air]
     rows, active = trials * system.rounds, fewest_active(config)
     steps = learning.local_steps or learning.local_epochs or 0
     records = copies * len(config.scheme.names) * rows * ROUND_BYTES
@@ -79,7 +80,7 @@ def memories_of(config: Config, trials: int, dim: int, schemes: int | None = Non
         schemes: how many of them have devices that remember; default: those of the configuration that are known to.
     """
     if schemes is None:
-        schemes = sum(SCHEMES.get(name, Needs()).memory for name in config.scheme.names)
+        schemes = sum(scheme_traits(name).remembers for name in config.scheme.names)
     return Need(
         "what devices remember",
         2 * 4 * schemes * trials * config.system.num_devices * dim,

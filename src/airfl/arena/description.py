@@ -28,18 +28,19 @@ A TOML file, ``experiments/studies/arena.toml``::
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from airfl.catalogue import SCHEMES, Needs, SchemeName, no_such
+from airfl.catalogue import SchemeName, no_such
 from airfl.config import key_problem, problems_of
 from airfl.errors import InputError, Problems, in_words, listed
 from airfl.places import experiments_folder
 from airfl.toml import parse_toml
+from airfl.traits import SCHEMES, USUAL, Traits, scheme_traits
 
 #: Settings of a cell that each later stage of tuning tries beside the best so far, and how many such stages there are.
 REFINEMENTS, REFINING_STAGES = 2, 2
@@ -187,9 +188,9 @@ class Arena(_Plain):
         return tuple(name for name in self.schemes if not names or name in names)
 
 
-def needs_of(scheme: str) -> Needs:
+def needs_of(scheme: str) -> Traits:
     """What a scheme needs; one from outside as a private scheme over the air."""
-    return SCHEMES.get(scheme, Needs(budget=True))
+    return scheme_traits(scheme) if scheme in SCHEMES else replace(USUAL, budget=True)
 
 
 def read_arena(path: Path | None = None) -> Arena:

@@ -37,7 +37,7 @@ def table(arena: Arena, found: Sequence[Place], rows: Sequence[Mapping[str, Any]
                 **{"step": own["step"], "knob": arena.schemes[place.scheme].knob, "value": own["knob"]},
                 "validation_accuracy": own["validation_accuracy"],
                 "keeps_epsilon_from": scheme_shown(place.scheme).promises_to,
-                **{"csi_at_devices": needs.csi_at_devices, "memory": needs.memory},
+                **{"csi_at_devices": needs.knows_channel, "memory": needs.remembers},
                 **{"symbols": needs.symbols, "shared": needs.shared},
             }
         )
@@ -50,8 +50,8 @@ def needs_text(scheme: str) -> tuple[str, str, str, str, str]:
     trusted = "whoever sees models" if own.observer == "model" else "the base station too"
     return (
         trusted if own.keeps_budget else "–",
-        ("yes" if needs.csi_at_devices else "no") if needs.air else "–",
-        "yes" if needs.memory else "no",
+        ("yes" if needs.knows_channel else "no") if needs.over_air else "–",
+        "yes" if needs.remembers else "no",
         needs.symbols or "–",
         needs.shared or "–",
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from airfl.arena.description import Arena, Cell, needs_of
 from airfl.arena.ranks import Difference, Outcome, Place, difference
-from airfl.catalogue import Needs
 from airfl.schemes import scheme_shown
+from airfl.traits import USUAL
 from airfl.wording import counted, epsilon_text, number
 
 
@@ -37,7 +37,7 @@ Met = tuple[Place, Place, Difference]
 def verdicts(arena: Arena, found: Sequence[Place]) -> list[Verdict]:
     """Whom the arena asks about, of the schemes that were run."""
     there = dict.fromkeys(place.scheme for place in found)
-    pairs = [(arena.against, name) for name in there if needs_of(name).air and name != arena.against]
+    pairs = [(arena.against, name) for name in there if needs_of(name).over_air and name != arena.against]
     asked = dict.fromkeys([*pairs, *arena.questions])
     return [judge(found, first, second) for first, second in asked if first in there and second in there]
 
@@ -126,11 +126,11 @@ def _caveat(first: str, second: str, lost: Sequence[Cell], one: dict[Cell, Place
 def _needs_beyond(name: str, other: str) -> list[str]:
     own, its = needs_of(name), needs_of(other)
     more = []
-    if own.csi_at_devices and not its.csi_at_devices:
+    if own.knows_channel and not its.knows_channel:
         more.append("channel knowledge at the devices")
-    if own.memory and not its.memory:
+    if own.remembers and not its.remembers:
         more.append("a memory of the model's size at every device")
-    if own.symbols not in (its.symbols, Needs().symbols):
+    if own.symbols not in (its.symbols, USUAL.symbols):
         more.append(f"other symbols ({own.symbols})")
     if own.shared and own.shared != its.shared:
         more.append(f"something shared beforehand ({own.shared})")

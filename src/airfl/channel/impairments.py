@@ -113,8 +113,3 @@ def check_bands(channel: Channel, grid: Grid) -> None:
             f"far from its middle; bands may be {MOST_TURNS / channel.timing_offset_s:.4g} Hz wide at most: lower "
             "`channel.coherence_hz`"
         )
-    if channel.clipping_db is not None and grid.bands > 1:
-        raise InputError(
-            f"`channel.clipping_db` is that of a single carrier, and this round has {grid.bands:,} bands side by side; "
-            "leave it out, or what is said of bandwidth and delays"
-        )

@@ -40,7 +40,7 @@ def complete_settings(incomplete: str) -> list[str]:
 
 def complete_schemes(incomplete: str) -> list[str]:
     """Built-in schemes."""
-    from airfl.catalogue import SCHEMES
+    from airfl.traits import SCHEMES
 
     return _begun(list(SCHEMES), incomplete)
 
@@ -54,7 +54,7 @@ def complete_accountants(incomplete: str) -> list[str]:
 
 def complete_observers(incomplete: str) -> list[str]:
     """Whom a promise can be about."""
-    from airfl.catalogue import OBSERVERS
+    from airfl.traits import OBSERVERS
 
     return _begun(list(OBSERVERS), incomplete)
 

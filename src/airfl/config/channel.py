@@ -173,10 +173,6 @@ class Channel(Section):
         yield from super()._problems()
         if (self.fading == "trace") != (self.trace_file is not None):
             yield '`trace_file` and fading = "trace" go together'
-        plain = self.fading == "rayleigh" and self.antenna_correlation == self.device_correlation == 0.0
-        for key in ("csi_error", "csi_age_s"):
-            if getattr(self, key) > 0 and not plain:
-                yield (f"`{key}` is for uncorrelated Rayleigh fading: only there is the booked gain bound proven")
         if self.min_distance_m > self.cell_radius_m:
             yield "`min_distance_m` must not exceed `cell_radius_m`"
         for first, second in (("power_w", "power_dbm"), ("noise_density_dbm_hz", "noise_figure_db")):

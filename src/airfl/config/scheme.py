@@ -203,5 +203,3 @@ class SchemeSection(Section):
             yield 'selection = "aligned" goes with combiner = "auto": both are found together'
         if self.selection in ("strongest", "greedy") and self.selection_keep == "best":
             yield 'selection_keep = "best" goes with selection = "aligned"; give `selection_keep` a number'
-        if self.selection != "all" and self.combiner_columns == "all":
-            yield '`selection` goes with combiner_columns = "active": the combiner serves who transmits'

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Literal
 
 import tomli_w
 from pydantic import Field, ValidationError
 
-from airfl.catalogue import NEEDS_ANTENNAS, SCHEMES, SEEING, Needs, is_import_path
+from airfl.catalogue import NEEDS_ANTENNAS, is_import_path
 from airfl.config.channel import Channel
 from airfl.config.engine import Engine
 from airfl.config.learning import Learning
@@ -22,6 +22,7 @@ from airfl.config.scheme import SchemeSection
 from airfl.config.section import Section
 from airfl.config.system import System
 from airfl.errors import InputError, listed
+from airfl.traits import SEEING, Axis, Traits, conflicts, scheme_traits
 
 #: Strings that name files or what is in them; a colon in any other one makes it ``package.module:callable``.
 FILE_KEYS = (
@@ -46,95 +47,34 @@ class Config(Section):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
-        needs = {name: SCHEMES.get(name, Needs()) for name in self.scheme.names}
-        needs_air = any(entry.air for entry in needs.values())
-        served_all = self.scheme.combiner_columns == "all" or self.system.varies
+        parts = self.scheme
+        replaced = tuple(part is not None for part in (parts.encoder, parts.policy, parts.decoder))
+        traits = {name: scheme_traits(name, replaced) for name in parts.names}
+        served_all = parts.combiner_columns == "all" or self.system.varies
         columns = self.system.num_devices if served_all else self.system.num_active
-        limited = self.scheme.combiner in NEEDS_ANTENNAS
-        if needs_air and limited and columns > self.system.num_antennas:
+        limited = parts.combiner in NEEDS_ANTENNAS and any(found.over_air for found in traits.values())
+        if limited and columns > self.system.num_antennas:
             yield (
-                f"combiner `{self.scheme.combiner}` serves at most as many devices as there are antennas, got "
+                f"combiner `{parts.combiner}` serves at most as many devices as there are antennas, got "
                 f"{columns} devices and `system.num_antennas` = {self.system.num_antennas}; use `auto`, "
                 "lower `system.participation` or add antennas"
             )
-        if self.system.varies and self.scheme.selection != "all":
-            yield '`scheme.selection` goes with system.sampling = "fixed": it keeps a share of K devices'
-        for name in ("airfl-an", "liu2024"):
-            if name in self.scheme.names and self.channel.estimation_error > 0:
-                yield f"scheme `{name}` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
-        yield from self._exactness_problems([name for name, entry in needs.items() if entry.exact])
-        yield from self._impairment_problems()
-        private = [name for name, entry in needs.items() if entry.budget]
+        private = [name for name, found in traits.items() if found.budget]
         if private and self.privacy.epsilon is None and self.privacy.epsilon_tilde is None:
             yield f"scheme `{private[0]}` needs a budget; give `privacy.epsilon` or `privacy.epsilon_tilde`"
-        truncating = [name for name in self.scheme.names if name in ("tci", "tci-memory")]
-        if truncating and self.channel.rotation:
-            yield (
-                f"scheme `{truncating[0]}` leaves out the entries of blocks that fade, and `channel.rotation` mixes "
-                "all entries; leave it out"
-            )
-        yield from self._memory_problems([name for name, entry in needs.items() if entry.memory])
-        if self.privacy.accountant == "convergent":
+        on = self.axes()
+        yield from conflicts([(f"scheme `{name}`", found) for name, found in traits.items()], on)
+        if Axis.CONVERGENT in on:
             yield from self._hidden_state_problems()
-        yield from self._cover_problems()
-        if self.learning.standardise_epsilon is not None:
-            yield from self._standardise_problems()
-
-    def _standardise_problems(self) -> Iterator[str]:
-        """Who books a release of its own: the exact accountant, for those who see models only."""
-        key = "`learning.standardise_epsilon`"
-        if self.privacy.accountant not in ("auto", "gaussian"):
-            yield f'{key} is booked by privacy.accountant = "gaussian" only; got "{self.privacy.accountant}"'
-        for name in self.scheme.names:
-            if name not in ("fedavg", "fedavg-clip", "airfl-mimo", "airfl-dp", "airfl-dp-online"):
-                yield (
-                    f"{key} is noised by a trusted base station and booked by the exact accountant, which scheme "
-                    f"`{name}` does not count on; use `airfl-dp`, or columns with `mean` and `scale`"
-                )
-        if self.learning.domain_diameter is not None:
-            yield f"{key} is seen by everybody, and no hidden state covers it; leave out `learning.domain_diameter`"
-        if not self.system.everyone:
-            yield f"{key} is a release of all devices; set `system.participation` = 1"
-
-    def _memory_problems(self, names: Sequence[str]) -> Iterator[str]:
-        """What accountants cannot do with where devices remember earlier rounds."""
-        accountant = self.privacy.accountant
-        if not names:
-            return
-        if accountant == "convergent" or (accountant == "paper" and self.learning.domain_diameter is not None):
+        if self.learning.standardise_epsilon is not None and self.privacy.accountant not in ("auto", "gaussian"):
             yield (
-                f"accountant `{accountant}` counts on rounds that forget, and devices of scheme `{names[0]}` remember "
-                "earlier models; use `gaussian`"
-                + (", or leave out `learning.domain_diameter`" if accountant == "paper" else "")
+                '`learning.standardise_epsilon` is booked by privacy.accountant = "gaussian" only; got '
+                f'"{self.privacy.accountant}"'
             )
-        if accountant == "sampled" and self.system.sampling == "fixed" and not self.system.everyone:
-            yield (
-                f"exactly K of n earn no credit for sampling where devices remember, as those of scheme `{names[0]}` "
-                'do: who else took part tells who did; use system.sampling = "poisson", or accountant `gaussian`'
-            )
-
-    def _exactness_problems(self, names: list[str]) -> Iterator[str]:
-        """What schemes whose devices do not simply invert the channel are not worked out with."""
-        channel = self.channel
-        asked = {
-            f"`channel.{self._what_errs}`": channel.estimation_error > 0,
-            'channel.symbols = "complex"': channel.symbols == "complex",
-            "`scheme.selection`": self.scheme.selection != "all",
-            "`system.dropout`": self.system.dropout > 0,
-            **{f"`channel.{key}`": True for key in channel.impairments},
-        }
-        for what in (what for what, is_so in asked.items() if is_so and names):
-            yield f"scheme `{names[0]}` has transmit scalars of its own and is not simulated with {what}; leave one out"
-        if "select-mse" in names and channel.rotation:
-            yield (
-                "scheme `select-mse` divides what it hears in each block by how many send there, and "
-                "`channel.rotation` mixes blocks; leave out one of them"
-            )
-        if "adascale" in self.scheme.names and channel.estimation_error > 0:
-            yield f"scheme `adascale` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
+        yield from self._cover_problems(traits)
 
     def _hidden_state_problems(self) -> Iterator[str]:
-        """What the accountant `convergent` cannot do with."""
+        """What the accountant `convergent` needs to be told."""
         if None in (self.learning.domain_diameter, self.privacy.smoothness):
             yield (
                 "accountant `convergent` needs an enforced domain and a stated smoothness; give "
@@ -151,74 +91,81 @@ class Config(Section):
                 "device; give `learning.max_samples_per_device`, or `learning.local_steps` in place of "
                 "`learning.local_epochs`"
             )
-        if self.channel.estimation_error > 0:
-            yield f"accountant `convergent` needs exact channel knowledge; set `channel.{self._what_errs}` = 0"
-        for key in self.channel.impairments:
-            yield f"accountant `convergent` needs a sum that nothing distorts; leave out `channel.{key}`"
 
-    @property
-    def _what_errs(self) -> str:
-        return "csi_error" if self.channel.csi_error > 0 else "csi_age_s"
-
-    def _impairment_problems(self) -> Iterator[str]:
-        """What happens to symbols and at antennas takes symbols and antennas; and hides nobody's cover."""
-        for key, what in (("clipping_db", "symbol by symbol"), ("adc_bits", "antenna by antenna")):
-            if key in self.channel.impairments and self.scheme.uplink == "equivalent":
-                yield f'`channel.{key}` acts {what}, which takes scheme.uplink = "signal"'
-        hidden = [name for name in self.scheme.names if name in ("airfl-an", "airfl-shielded", "liu2024", "zero-sum")]
-        for key in self.channel.impairments if hidden else ():
-            yield (
-                f"scheme `{hidden[0]}` hides devices in noise or masks of their own, which is not simulated with "
-                f"`channel.{key}`; leave it out"
-            )
-        for key in ("phase_error_rad", "timing_offset_s"):
-            if self.eavesdropper is not None and key in self.channel.impairments:
-                yield f"what an [eavesdropper] learns is not worked out with `channel.{key}`; leave out one of them"
-
-    def _cover_problems(self) -> Iterator[str]:
-        """What schemes that hide devices in signals, and promises about those who see signals, cannot do with."""
+    def _cover_problems(self, traits: Mapping[str, Traits]) -> Iterator[str]:
+        """What schemes that hide devices in signals, and promises about those who see signals, need."""
         scheme, observer = self.scheme, self.privacy.observer
-        shielded = "airfl-shielded" in scheme.names
+        chosen = any(found.chooses_cover for found in traits.values())
         outside = scheme.encoder is not None or any(is_import_path(name) for name in scheme.names)
-        if scheme.cover != "auto" and not shielded and not outside:
+        if scheme.cover != "auto" and not chosen and not outside:
             yield (
                 f"`scheme.cover` hides devices in the signals of a radio link, and scheme `{scheme.names[0]}` sends no "
                 "cover; use `airfl-shielded`, or leave it out"
             )
-        promised = shielded or outside or ({"airfl-an", "liu2024"} & set(scheme.names) and observer == "base-station")
-        if "zero-sum" in scheme.names:
-            promised = promised or observer != "everything"
-            if self.channel.symbols == "complex":
-                yield (
-                    "scheme `zero-sum` perturbs both parts of symbols that carry one coordinate; with "
-                    'channel.symbols = "complex" masks of `airfl-shielded` do the same'
-                )
-        if observer in SEEING and not promised:
+        if observer in SEEING and not outside and not any(observer in found.protects_from for found in traits.values()):
             yield (
                 f'`privacy.observer` = "{observer}" takes a scheme that hides devices in the signals themselves; use '
                 "`airfl-shielded`"
             )
         if observer == "eavesdropper" and self.eavesdropper is None:
             yield '`privacy.observer` = "eavesdropper" needs a section [eavesdropper]: where is she?'
-        if self.eavesdropper is not None and self.channel.fading == "trace":
-            yield "measured channels have no positions, so an eavesdropper has no channels; leave out one"
-        if (shielded or outside) and scheme.cover == "quadrature" and self.channel.symbols == "complex":
-            yield (
-                'cover = "quadrature" is noise in the imaginary part of symbols, and with channel.symbols = "complex" '
-                "that carries data; use masks, or real symbols"
-            )
         senders = max(1, round(scheme.least_share * self.system.num_active))
         directions = 2 * self.system.num_antennas - 1
-        if shielded and scheme.cover == "quadrature" and senders < directions:
+        if chosen and scheme.cover == "quadrature" and senders < directions:
             yield (
                 f'cover = "quadrature" of {senders} devices leaves {directions - senders} of the {directions} '
                 f"directions beside the sum uncovered: it takes K >= 2m - 1 for {self.system.num_antennas} antennas; "
                 "use masks, or fewer antennas"
             )
-        if shielded and scheme.cover == "masks" and scheme.mask_degree >= senders:
+        if chosen and scheme.cover == "masks" and scheme.mask_degree >= senders:
             yield (
                 f"`scheme.mask_degree` = {scheme.mask_degree} must be below the number of devices that send, {senders}"
             )
+
+    def axes(self, blocks: int = 1, bands: int = 1) -> dict[Axis, str]:
+        """The axes that are on, and the keys that say so.
+
+        Args:
+            blocks, bands: of a round; a configuration alone does not know how many symbols a model takes.
+        """
+        channel, scheme, system, privacy = self.channel, self.scheme, self.system, self.privacy
+        errs = channel.estimation_error > 0.0
+        said: dict[Axis, tuple[bool, str]] = {
+            Axis.CSI_ERROR: (errs, f"`channel.{'csi_error' if channel.csi_error > 0.0 else 'csi_age_s'}`"),
+            Axis.NOT_RAYLEIGH: (channel.fading != "rayleigh", f'channel.fading = "{channel.fading}"'),
+            Axis.CORRELATED: (
+                bool(channel.antenna_correlation or channel.device_correlation),
+                f"`channel.{'antenna' if channel.antenna_correlation else 'device'}_correlation`",
+            ),
+            Axis.TRACE: (channel.fading == "trace", 'channel.fading = "trace"'),
+            Axis.COMPLEX: (channel.symbols == "complex", 'channel.symbols = "complex"'),
+            Axis.BLOCKS: (blocks > 1, f"{blocks:,} blocks a round"),
+            Axis.BANDS: (bands > 1, f"{bands:,} bands side by side"),
+            Axis.ROTATION: (channel.rotation, "`channel.rotation`"),
+            Axis.PHASE_ERROR: ("phase_error_rad" in channel.impairments, "`channel.phase_error_rad`"),
+            Axis.TIMING: ("timing_offset_s" in channel.impairments, "`channel.timing_offset_s`"),
+            Axis.CLIPPING: ("clipping_db" in channel.impairments, "`channel.clipping_db`"),
+            Axis.ADC: ("adc_bits" in channel.impairments, "`channel.adc_bits`"),
+            Axis.INTERFERENCE: (channel.interference_dbm is not None, "`channel.interference_dbm`"),
+            Axis.SCALAR_UPLINK: (scheme.uplink == "equivalent", 'scheme.uplink = "equivalent"'),
+            Axis.FRESH_FADING: (scheme.fresh_fading, "scheme.fresh_fading = true"),
+            Axis.STANDING_FADING: (not scheme.fresh_fading, "scheme.fresh_fading = false"),
+            Axis.FIXED_SAMPLING: (not (system.varies or system.everyone), "`system.participation`"),
+            Axis.VARYING_SAMPLING: (system.varies, f'system.sampling = "{system.sampling}"'),
+            Axis.ALL_COLUMNS: (scheme.combiner_columns == "all", 'scheme.combiner_columns = "all"'),
+            Axis.SELECTION: (scheme.selection != "all", "`scheme.selection`"),
+            Axis.ALIGNED: (scheme.selection == "aligned", 'scheme.selection = "aligned"'),
+            Axis.DROPOUT: (system.dropout > 0.0, "`system.dropout`"),
+            Axis.EAVESDROPPER: (self.eavesdropper is not None, "an [eavesdropper]"),
+            Axis.SEEING_OBSERVER: (privacy.observer in SEEING, f'privacy.observer = "{privacy.observer}"'),
+            Axis.QUADRATURE: (scheme.cover == "quadrature", 'scheme.cover = "quadrature"'),
+            Axis.DOMAIN: (self.learning.domain_diameter is not None, "`learning.domain_diameter`"),
+            Axis.CONVERGENT: (privacy.accountant == "convergent", "accountant `convergent`"),
+            Axis.PAPER: (privacy.accountant == "paper", "accountant `paper`"),
+            Axis.SAMPLED: (privacy.accountant == "sampled", "accountant `sampled`"),
+            Axis.STANDARDISED: (self.learning.standardise_epsilon is not None, "`learning.standardise_epsilon`"),
+        }
+        return {axis: keys for axis, (is_on, keys) in said.items() if is_on}
 
     @property
     def neighbours(self) -> Literal["zero-out", "replace"]:

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from airfl.catalogue import SCHEMES, Needs
 from airfl.config import Config
 from airfl.devices.dataset import Dataset
 from airfl.devices.datasets import load_dataset
@@ -30,6 +29,7 @@ from airfl.memory import Need, fewest_active, memories_of, require_memory
 from airfl.parallel import in_threads
 from airfl.privacy import RoundEvent
 from airfl.randomness import stream, torch_seed
+from airfl.traits import SCHEMES, scheme_traits
 
 #: Samples tested at a time.
 EVAL_BATCH = {"cpu": 2000, "cuda": 20_000}
@@ -249,8 +249,8 @@ def classes_of(config: Config, dataset: Dataset) -> int:
         f"data set `{config.learning.dataset}` does not declare its classes, and counted from the labels one sample "
         "could change the shape of the model; give `learning.num_classes`, or `num_classes` of an airfl Dataset"
     )
-    needs = [SCHEMES.get(name, Needs(budget=True)) for name in config.scheme.names]
-    if any(one.budget or one.keeps for one in needs):
+    names = config.scheme.names
+    if any(name not in SCHEMES or scheme_traits(name).budget or scheme_traits(name).keeps for name in names):
         raise InputError(word)
     warnings.warn(word, stacklevel=3)
     return int(dataset.labels.max()) + 1

@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Result, Strategy
 
-from airfl.catalogue import SCHEMES, Needs
 from airfl.config import Config, read
 from airfl.errors import DivergedError, InputError
 from airfl.flower.accountant import LAWS, NEIGHBOURS, AirAccountant, AirPrivacyConfig
@@ -27,6 +26,7 @@ from airfl.privacy import BudgetError, Ledger
 from airfl.runs import prepare_folder
 from airfl.runs.result import Status
 from airfl.runs.store import keep_ledgers
+from airfl.traits import SCHEMES, scheme_traits
 from airfl.wording import OBSERVER_AGAINST, number
 
 #: Of ``fixedclipping_mod``, which clips θ_i − θ on the node.
@@ -306,7 +306,7 @@ def _scheme_of(config: Config, wanted: str | None) -> str:
 
 def _promises(scheme: str) -> bool:
     """Whether a scheme keeps a budget, as far as its name tells."""
-    return SCHEMES.get(scheme, Needs(budget=True)).budget
+    return scheme not in SCHEMES or scheme_traits(scheme).budget
 
 
 def _value(metrics: MetricRecord, name: str) -> float:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airfl.catalogue import OBSERVERS, is_import_path, nearest
+from airfl.catalogue import is_import_path, nearest
 from airfl.channel.budget import link_budget, power_limit_w
 from airfl.channel.noise import dbm_of_power
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.report.study_source import RECORDED, Cell, Source
 from airfl.schemes import scheme_shown
+from airfl.traits import OBSERVERS
 from airfl.wording import OBSERVER_WORDS, at_most_text, number
 
 #: Keys in words, where their own are not enough.

@@ -12,20 +12,21 @@ from airfl.channel import Link
 from airfl.channel.blocks import Grid, check_rotation, grid_of
 from airfl.channel.impairments import check_bands
 from airfl.config import Config
-from airfl.errors import InputError
+from airfl.errors import InputError, listed
 from airfl.imports import calling, is_outside
 from airfl.participation import expected_senders, sampling_of
 from airfl.privacy import RoundEvent
 from airfl.rounds.each import find_powers
-from airfl.rounds.estimated import require_estimable, with_room
+from airfl.rounds.estimated import with_room
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
 from airfl.rounds.promise import Promise, hides_participation, longest, make_promise, unit_of
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
-from airfl.rounds.wideband import plan_blocks, require_simple, with_levels, with_norms
+from airfl.rounds.wideband import plan_blocks, with_levels, with_norms
 from airfl.schemes import DesigningPolicy, FillUp, Outlook, Scheme
+from airfl.traits import conflicts
 from airfl.transceiver import Cover, Design, Radio, last_round_factor
 from airfl.transceiver.design import better_of, least_gain
 from airfl.transceiver.wideband import design_blocks
@@ -47,7 +48,8 @@ def arrange_rounds(
         local_steps: Q of each trial; only a bound that uses an enforced domain needs it.
         before: what was released before the first round.
     """
-    link = radio.link
+    link, grid = radio.link, grid_of(config, dim) if scheme.policy.over_air else None
+    require_compatible(config, scheme, grid)
     clip_norm = unit_of(scheme, config, dim)
     rounds = range(config.system.rounds)
     promise = make_promise(
@@ -58,9 +60,8 @@ def arrange_rounds(
         scheme,
         before,
     )
-    if not scheme.policy.over_air:
+    if grid is None:
         return _ideal(config, scheme, promise, link, dim, clip_norm)
-    grid = grid_of(config, dim)
     check_hardware(config, scheme)
     check_bands(config.channel, grid)
     check_rotation(config.channel, grid)
@@ -69,9 +70,6 @@ def arrange_rounds(
         return arrange_own(config, scheme, scheme.policy, radio, promise, clip_norm, dim, grid)
     if grid.count > 1:
         return _arrange_blocks(config, scheme, radio, promise, clip_norm, dim, grid)
-    if grid.per_symbol > 1:
-        require_estimable(config, scheme)
-        require_simple(config, scheme, "complex symbols")
     design, active, gain_bound = radio.rounds(config, rounds)
     length = longest(scheme, clip_norm)
     factor = least_gain(length, grid.symbols, link.power_limit)
@@ -124,7 +122,6 @@ def arrange_rounds(
         norm = torch.maximum(norm, torch.stack([shield.norms for shield in shields]))
     needed = None
     if isinstance(scheme.policy, FillUp):
-        require_estimable(config, scheme)
         norm, needed = with_room(config, link, promise, norm, active, dim)
     combiner = design.combiner * (norm / design.norm).unsqueeze(-1)
     return Schedule(
@@ -152,7 +149,6 @@ def _arrange_blocks(
     config: Config, scheme: Scheme, radio: Radio, promise: Promise, clip_norm: float, dim: int, grid: Grid
 ) -> Schedule:
     """The same where a round is several blocks: policies choose levels, and blocks below them are raised."""
-    require_estimable(config, scheme, grid.count)
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
@@ -213,6 +209,17 @@ def _arrange_blocks(
     )
 
 
+def require_compatible(config: Config, scheme: Scheme, grid: Grid | None) -> None:
+    """Refuse what a scheme's parts do not work with, as a configuration does for schemes of ours that it can name.
+
+    Args:
+        grid: how a round is cut; None without a radio link.
+    """
+    on = config.axes() if grid is None else config.axes(grid.count, grid.bands)
+    if found := conflicts([(f"scheme `{scheme.name}`", scheme.traits)], on):
+        raise InputError(listed("the configuration", found))
+
+
 def _may_hide(config: Config, scheme: Scheme) -> bool:
     """Whether sampling can earn credit with a policy that chooses norms alone.
 
@@ -223,19 +230,7 @@ def _may_hide(config: Config, scheme: Scheme) -> bool:
 
 
 def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:
-    """What a scheme's devices hide in; a configuration knows by name only which schemes of ours do."""
-    errs, complex_symbols = config.channel.estimation_error > 0.0, config.channel.symbols == "complex"
-    if scheme.encoder.cover in ("circular", "each") and errs:
-        raise InputError(
-            f"scheme `{scheme.name}` counts on noise of devices that arrives with unit gain, and channels are known "
-            "with errors; set `channel.csi_error` and `channel.csi_age_s` to 0"
-        )
-    quadrature = scheme.encoder.cover == "chosen" and config.scheme.cover == "quadrature"
-    if complex_symbols and (scheme.encoder.cover == "zero-sum" or quadrature):
-        raise InputError(
-            f"scheme `{scheme.name}` hides devices in the imaginary part of symbols, which carries data with "
-            'channel.symbols = "complex"; use masks, or real symbols'
-        )
+    """What a scheme's devices hide in."""
     if scheme.encoder.cover == "zero-sum":
         return "zero-sum"
     if scheme.encoder.cover in ("circular", "each"):

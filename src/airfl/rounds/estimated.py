@@ -28,32 +28,10 @@ from airfl.rounds.promise import Promise
 from airfl.rounds.records import Watch
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.state import State
-from airfl.schemes import FillUp, Scheme
 from airfl.transceiver import Transmission
 
 #: Rounding between the noise that is needed and what is booked.
 ROUNDING = 1e-9
-
-
-def require_estimable(config: Config, scheme: Scheme, blocks: int = 1) -> None:
-    """Refuse in one sentence what is not worked out for noise by estimates."""
-    if not isinstance(scheme.policy, FillUp):
-        return
-    channel = config.channel
-    asked = {
-        f"{blocks:,} blocks a round": blocks > 1,
-        'channel.symbols = "complex"': channel.symbols == "complex",
-        "channel knowledge with errors": channel.estimation_error > 0.0,
-        "`system.dropout`": config.system.dropout > 0.0,
-        f"`channel.{(*channel.impairments, '')[0]}`": bool(channel.impairments),
-        "devices that send nothing but noise of their own": scheme.encoder.cover != "nothing",
-    }
-    found = next((words for words, is_so in asked.items() if is_so), None)
-    if found is not None:
-        raise InputError(
-            f"scheme `{scheme.name}` plans its noise from round to round, which is not worked out with {found}; leave "
-            "one of them out"
-        )
 
 
 def with_room(

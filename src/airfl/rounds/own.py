@@ -38,7 +38,6 @@ def arrange_own(
     grid: Grid,
 ) -> Schedule:
     """Ask the policy for all rounds, check what it found, and see what that books."""
-    _require_plain(config, scheme, grid)
     hides = not is_outside(policy) and policy.ignores_participation(config) and promise.template.hides_participation
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
@@ -106,29 +105,6 @@ def _without_hidden_state(config: Config, scheme: Scheme, promise: Promise) -> P
             )
         promise = replace(promise, accountant="gaussian")
     return replace(promise, template=replace(promise.template, domain=None))
-
-
-def _require_plain(config: Config, scheme: Scheme, grid: Grid) -> None:
-    """Refuse in one sentence what is not worked out for schemes with transmit scalars of their own."""
-    channel = config.channel
-    found = None
-    if channel.estimation_error > 0.0:
-        found = f"`channel.{'csi_error' if channel.csi_error > 0.0 else 'csi_age_s'}`"
-    elif channel.impairments:
-        found = f"`channel.{channel.impairments[0]}`"
-    elif config.scheme.selection != "all":
-        found = "`scheme.selection`"
-    elif grid.per_symbol > 1:
-        found = 'channel.symbols = "complex"'
-    elif config.system.dropout > 0.0:
-        found = "`system.dropout`"
-    if scheme.encoder.cover != "nothing":
-        found = "cover at the devices"
-    if found is not None:
-        raise InputError(
-            f"scheme `{scheme.name}` finds its own combiners and transmit scalars, which is not simulated together "
-            f"with {found}; leave one of them out"
-        )
 
 
 def _gain_bounds(scene: Scene, found: Transceiver) -> torch.Tensor:

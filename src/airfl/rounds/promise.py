@@ -29,22 +29,8 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import (
-    Clip,
-    ClipWithCover,
-    ClipWithNoise,
-    ClipWithOwnNoise,
-    ClipWithZeroSum,
-    Decoder,
-    DesigningPolicy,
-    Encoder,
-    Mean,
-    Plain,
-    Scheme,
-)
-
-#: Encoders that send the update, clipped or not, and nothing that depends on more of it.
-CLIPPING = (Plain, Clip, ClipWithNoise, ClipWithOwnNoise, ClipWithZeroSum, ClipWithCover)
+from airfl.schemes import Decoder, DesigningPolicy, Encoder, Scheme
+from airfl.traits import Axis
 
 
 @dataclass(frozen=True)
@@ -261,9 +247,7 @@ def _contracts(config: Config, scheme: Scheme, dim: int) -> bool:
     """
     if scheme.policy.over_air and grid_of(config, dim).count > 1:
         return False
-    plain = type(scheme.encoder) in CLIPPING and type(scheme.decoder) is Mean
-    plain = plain and not isinstance(scheme.policy, DesigningPolicy)  # one gain for all entries of all devices
-    plain = plain and scheme.policy.sampling(config) is None
+    plain = Axis.CONVERGENT in scheme.traits.works_with and scheme.policy.sampling(config) is None
     return plain and not is_import_path(config.engine.backend) and not config.channel.impairments
 
 

@@ -99,39 +99,8 @@ class BlockPlan:
         return self.norm.square() * ((link.noise_power + link.interference_power) / 2.0)
 
 
-def require_simple(config: Config, scheme: Scheme, what: str) -> None:
-    """Refuse in one sentence what is not simulated together with several blocks or complex symbols."""
-    estimated = config.channel.estimation_error > 0.0
-    error = f"`channel.{'csi_error' if config.channel.csi_error > 0.0 else 'csi_age_s'}`"
-    asked = {
-        error: estimated,
-        "`scheme.selection`": config.scheme.selection != "all",
-        'system.sampling = "poisson"': config.system.varies,
-        'scheme.combiner_columns = "all"': config.scheme.combiner_columns == "all",
-    }
-    if scheme.encoder.cover == "each":
-        raise InputError(
-            f"scheme `{scheme.name}` finds the noise of every device together with combiners, which is not worked out "
-            f"with {what}; let the channel stand still for a round, and take real symbols"
-        )
-    found = next((words for words, is_so in asked.items() if is_so), None)
-    if scheme.encoder.cover != "nothing" and found is not None:
-        raise InputError(
-            f"scheme `{scheme.name}` hides devices in noise or masks of their own, which with {what} is not simulated "
-            f"together with {found}; leave one of them out"
-        )
-    if config.eavesdropper is not None and estimated:
-        raise InputError(f"an [eavesdropper] is not simulated with {what} together with {error}; leave one of them out")
-
-
 def plan_blocks(config: Config, scheme: Scheme, radio: Radio, clip_norm: float, grid: Grid) -> BlockPlan:
     """All blocks with the least norms that the power allows."""
-    require_simple(config, scheme, f"{grid.count:,} blocks a round")
-    if config.scheme.selection == "aligned":
-        raise InputError(
-            f'scheme.selection = "aligned" finds who sends together with one combiner, and a round has {grid.count:,} '
-            'blocks here; take "strongest" or "greedy", or one block of time and frequency'
-        )
     design = design_blocks(config, radio, range(config.system.rounds), grid)
     factor = least_gain(longest(scheme, clip_norm), grid.symbols, radio.link.power_limit)
     minimum = design.norm * (factor * design.load.sqrt()).unsqueeze(-1)

@@ -13,13 +13,14 @@ import pyarrow as pa
 import torch
 
 from airfl.accounting import accountant_named, accountants_of, observers_in
-from airfl.catalogue import OBSERVERS, SCHEMES, Needs, require_known
+from airfl.catalogue import require_known
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import later, path_of
 from airfl.privacy import ACCOUNTANTS, Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of
 from airfl.rounds import MEASURED, CoverUsed, RoundRecord
 from airfl.runs.tables import frame_of, record_schema
+from airfl.traits import OBSERVERS, SCHEMES, scheme_traits
 from airfl.transceiver import Perk
 from airfl.wording import (
     OBSERVER_SHORT,
@@ -283,7 +284,7 @@ def accountant_called(wanted: str | type[Accountant]) -> str | type[Accountant]:
 
 def keeps_budget(name: str) -> bool:
     """Whether a scheme promises something, as far as its name tells."""
-    return SCHEMES.get(name, Needs(budget=True)).budget
+    return name not in SCHEMES or scheme_traits(name).budget
 
 
 def finite_or_none(value: float) -> float | None:

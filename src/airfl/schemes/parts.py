@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -12,9 +12,11 @@ import torch
 from airfl.config import Config
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
+from airfl.imports import is_outside
 from airfl.privacy import Budget, Observer, Sampling
 from airfl.schemes.public import Public
 from airfl.schemes.transceivers import Scene, Transceiver
+from airfl.traits import HIDDEN_AS, PARTS, USUAL, WITH_SCALARS, Axis, Traits
 
 CoverChoice = Literal["nothing", "circular", "each", "chosen", "zero-sum"]
 
@@ -41,6 +43,8 @@ class Encoder(ABC):
     infinity included, what it sends is finite and no longer than ``length`` says.
     """
 
+    #: What it works with; a part from outside may say more, or less.
+    traits: ClassVar[Traits] = USUAL
     #: What devices hide in, as much as the promise takes: nothing, circular noise, the same with a
     #: power of its own for each, what ``scheme.cover`` says, or perturbations that add up to zero.
     cover: ClassVar[CoverChoice] = "nothing"
@@ -118,6 +122,8 @@ class Outlook:
 class Policy(ABC):
     """Power: how large the combiner's norm is in every round, and so how much noise there is."""
 
+    #: What it works with; a part from outside may say more, or less.
+    traits: ClassVar[Traits] = USUAL
     #: Whether there is a radio link at all.
     over_air: ClassVar[bool] = True
 
@@ -132,6 +138,8 @@ class Policy(ABC):
 
 class DesigningPolicy(Policy):
     """A policy that finds combiners and transmit scalars itself, and not only how large combiners are."""
+
+    traits: ClassVar[Traits] = WITH_SCALARS
 
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """Nobody asks: the norms are those of its combiners."""
@@ -149,6 +157,8 @@ class DesigningPolicy(Policy):
 class Decoder(ABC):
     """What stands in for the sum of updates, given what was received: post-processing, so it costs no privacy."""
 
+    #: What it works with; a part from outside may say more, or less.
+    traits: ClassVar[Traits] = USUAL
     #: Whether that is the received sum itself.
     linear: ClassVar[bool] = False
 
@@ -190,6 +200,11 @@ class Scheme:
     accountant: str | None = None
 
     @property
+    def traits(self) -> Traits:
+        """What its three parts work with together."""
+        return _said(self.encoder) | _said(self.policy) | _said(self.decoder)
+
+    @property
     def keeps_budget(self) -> bool:
         """Whether the scheme promises to stay within the privacy budget."""
         return self.promises_to is not None
@@ -203,3 +218,15 @@ class Scheme:
         """The same where a configuration has a say: schemes that choose their cover promise to whom it names."""
         asked = config.privacy.observer
         return self.observer if asked == "auto" or self.encoder.cover not in ("chosen", "zero-sum") else asked
+
+
+def _said(part: Encoder | Policy | Decoder) -> Traits:
+    """What a part says of itself: ours by the table, one from outside by its class, with what it hides devices in.
+
+    No hidden state and no release counts on a part from outside, whatever it says or inherits.
+    """
+    if not is_outside(part):
+        return PARTS.get(type(part).__name__, part.traits)
+    said = replace(part.traits, works_with=part.traits.works_with - {Axis.CONVERGENT, Axis.STANDARDISED})
+    hidden_as = HIDDEN_AS.get(part.cover) if isinstance(part, Encoder) else None
+    return said if hidden_as is None else said | PARTS[hidden_as]

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from scipy.special import gammainccinv
 
-from airfl.errors import InputError
+from airfl.errors import InputError, listed
 from airfl.schemes.parts import DesigningPolicy
 from airfl.schemes.transceivers import Scene, Transceiver
+from airfl.traits import PARTS, conflicts
 from airfl.transceiver.allocation import allocate
 
 
@@ -26,7 +27,6 @@ class Energies(DesigningPolicy):
         """See ``DesigningPolicy.transceiver``."""
         config, link = scene.config, scene.radio.link
         fresh = config.scheme.fresh_fading
-        _require_link(scene)
         active = scene.active()
         there = active >= 0
         trials, rounds = active.shape[:2]
@@ -76,8 +76,9 @@ def _outage_bound(scene: Scene, active: np.ndarray) -> torch.Tensor:
 
 def check_energies(scene: Scene, found: Transceiver) -> None:
     """Refuse what a policy from outside says of energies where it is not simulated, or would book too little."""
-    _require_link(scene)
     fresh, name = found.detects == "fresh energy", "a policy that measures energy"
+    if problems := conflicts([(name, PARTS["Energies"])], scene.config.axes(scene.grid.count, scene.grid.bands)):
+        raise InputError(listed("the configuration", problems))
     if fresh != scene.config.scheme.fresh_fading:
         raise InputError(f"{name} must detect what `scheme.fresh_fading` says; got {found.detects!r}")
     if found.bound is None or found.bound.shape != found.combiner.shape[:-1]:
@@ -93,28 +94,3 @@ def check_energies(scene: Scene, found: Transceiver) -> None:
             f"{name} under fresh fading must even out path gains, |s_i| = 1/(‖w‖ √Λ_i), and book the fading that is "
             "exceeded with a chance of `channel.csi_outage` at most"
         )
-
-
-def _require_link(scene: Scene) -> None:
-    """Refuse in one sentence what energies are not worked out for."""
-    config, link = scene.config, scene.radio.link
-    fresh, channel = config.scheme.fresh_fading, config.channel
-    words = None
-    if fresh and channel.fading != "rayleigh":
-        words = f'fresh fading "{channel.fading}" for every symbol; take rayleigh, or scheme.fresh_fading = false'
-    elif fresh and (channel.antenna_correlation or channel.device_correlation):
-        words = "correlated antennas or devices; leave out the correlation, or set scheme.fresh_fading = false"
-    elif fresh and scene.grid.count > 1:
-        words = "stated coherence and fading that is fresh for every symbol; set scheme.fresh_fading = false"
-    elif not fresh and config.scheme.uplink == "equivalent":
-        words = 'scheme.fresh_fading = false in the scalar uplink; it takes scheme.uplink = "signal"'
-    elif not fresh and channel.rotation:
-        words = "`channel.rotation`: energies of rotated updates are not those of updates; leave it out"
-    elif link.interference_power > 0.0:
-        words = "interference, whose energy the base station does not know; leave it out"
-    elif config.eavesdropper is not None:
-        words = "an [eavesdropper]; leave her out"
-    elif channel.fading == "trace":
-        words = "measured channels, which have no path gain apart from fading; take a law"
-    if words is not None:
-        raise InputError(f"a scheme that measures energy is not simulated with {words}")

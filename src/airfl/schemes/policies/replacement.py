@@ -15,7 +15,6 @@ import torch
 
 from airfl.channel.blocks import place_of
 from airfl.config import Config
-from airfl.errors import InputError
 from airfl.privacy import Sampling
 from airfl.randomness import stream
 from airfl.schemes.parts import DesigningPolicy
@@ -41,11 +40,6 @@ class WithReplacement(DesigningPolicy):
     def transceiver(self, scene: Scene) -> Transceiver:
         """See ``DesigningPolicy.transceiver``."""
         config = scene.config
-        if config.system.varies:
-            raise InputError(
-                'scheme `replacement` draws devices itself; set system.sampling = "fixed" and choose by '
-                "`scheme.replacement` how it draws"
-            )
         counts = drawn(config, scene)
         active, times = _compact(counts)
         everyone = np.broadcast_to(np.arange(counts.shape[2]), counts.shape)

@@ -7,7 +7,6 @@ import warnings
 
 import torch
 
-from airfl.errors import InputError
 from airfl.schemes.parts import Outlook, Policy
 from airfl.schemes.policies.norms import foreseen
 from airfl.transceiver.scaled import scale_online
@@ -22,11 +21,6 @@ class LeastTold(Policy):
 
     def norms(self, outlook: Outlook) -> torch.Tensor:
         """See ``Policy.norms``."""
-        if outlook.blocks is not None or outlook.config.channel.estimation_error > 0.0:
-            raise InputError(
-                "the policy of `adascale` looks at rounds of one block whose channels are known exactly; leave out "
-                "coherence, speed and `channel.csi_error`, or take `airfl-dp-online`"
-            )
         rounds, asked = outlook.minimum.shape[-1], outlook.config.scheme.sum_noise_db
         limit = rounds * 10.0 ** (asked / 10.0) / outlook.noise_share
         norms = scale_online(outlook.minimum, limit, foreseen(outlook, outlook.minimum))

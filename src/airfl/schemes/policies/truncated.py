@@ -49,7 +49,6 @@ class TruncatedInversion(DesigningPolicy):
     def transceiver(self, scene: Scene) -> Transceiver:
         """See ``DesigningPolicy.transceiver``."""
         config = scene.config
-        _require_plain(config)
         mean_power, inside = scene.radio.link.law.amplitude**2, _inside(scene)
         weakest = torch.from_numpy(np.where(inside, mean_power, np.inf).min(axis=1))
         law = self._law(config, scene.grid.count)
@@ -132,14 +131,6 @@ def _has_law(config: Config) -> bool:
     """Whether |uᴴh̃|² is exponential with mean 1 for a fixed u."""
     channel = config.channel
     return channel.fading == "rayleigh" and (config.system.num_antennas == 1 or not channel.antenna_correlation)
-
-
-def _require_plain(config: Config) -> None:
-    if config.channel.rotation:
-        raise InputError(
-            "truncated inversion leaves out the entries of blocks that fade, and `channel.rotation` mixes all entries; "
-            "leave it out"
-        )
 
 
 def _inside(scene: Scene) -> np.ndarray:
