@@ -43,6 +43,11 @@ NEIGHBOUR_WORDS = {
 }
 
 
+def name_text(name: str) -> str:
+    """A name of a file as text: bytes of it that are no UTF-8 as `\\xe9`."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def plain_console(file: TextIO | None = None) -> Console:
     """A terminal that prints what it is given: `[/red]` in a user's name or value is no markup, `:x:` no picture."""
     from rich.console import Console

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -91,6 +92,8 @@ def main() -> None:
     from airfl.terminal import be_quiet
 
     warnings.formatwarning = lambda message, *where, **more: f"airfl: {message}\n"
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":  # names that are no text go out as well
+        sys.stdout.reconfigure(errors="surrogateescape")
     sys.path.append("")  # so that package.module:callable finds the user's own files
     try:
         code = app(prog_name="airfl", standalone_mode=False)

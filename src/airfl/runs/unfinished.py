@@ -20,6 +20,8 @@ from airfl.imports import beside, look_beside
 from airfl.parallel import torch_threads
 from airfl.rounds import State
 from airfl.runs.checkpoint import Checkpoints
+from airfl.runs.ledgers import RESUME as FILE
+from airfl.runs.ledgers import require_files
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
 from airfl.runs.result import Status
@@ -30,7 +32,6 @@ from airfl.shards import Shards
 from airfl.simulate import Simulation
 
 FORMAT = "airfl-unfinished/1"
-FILE = "resume.json"
 CHECKPOINTS = "checkpoints"
 #: How a run adds up what devices send, with shards and without.
 IN_SHARDS, AT_ONCE = "in shards", "at once"
@@ -115,6 +116,7 @@ def claimed(out: str | Path, force: bool = False) -> Iterator[Path]:
     folder = prepare_folder(out, force)
     with locked(folder):
         prepare_folder(out, force)  # somebody may have finished in between
+        require_files(folder)
         require_ours(folder)
         require_own_checkpoints(folder)
         yield folder
@@ -127,6 +129,7 @@ def resumed(out: str | Path) -> Iterator[tuple[Path, Begun]]:
     if not folder.is_dir():
         raise InputError(f"`{out}` holds no unfinished run: there is no such folder")
     require_free(folder)
+    require_files(folder)
     read_begun(folder)
     with locked(folder):
         require_ours(folder)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from airfl.runs import Result
 
 
-def print_result(result: Result, page: Path) -> None:
-    """The headline table, the run in words, and where the report is."""
+def print_result(result: Result, page: Path | None) -> None:
+    """The headline table, the run in words, and where the report is, if one was written."""
     console, config, observers = plain_console(), result.config, observers_shown(result)
     rows = []
     for name, entry in result.summary["schemes"].items():
@@ -49,8 +49,8 @@ def print_result(result: Result, page: Path) -> None:
     )
     for sentence in headline(result):
         console.print(f"• {sentence}", highlight=False)
-    # On a line of its own and never wrapped, so that a terminal can make it a link.
-    print(f"\nReport: {page.resolve()}")
+    if page is not None:  # on a line of its own and never wrapped, so that a terminal can make it a link
+        print(f"\nReport: {page.resolve()}")
 
 
 def _either(items: Sequence[str]) -> str:
