@@ -148,6 +148,12 @@ def counting():
     return Masked(counts=True)
 
 
+def unseeded():
+    module = Masked()
+    module.mask += torch.from_numpy(np.random.default_rng().random(64))
+    return module
+
+
 def all_frozen():
     return fixed().requires_grad_(False)
 
@@ -226,6 +232,7 @@ def test_factories_by_import_path():
         ("double", r"trains parameters of torch\.float64, and models are trained and sent in float32"),
         ("half", r"trains parameters of torch\.bfloat16"),
         ("double_inside", r"does not take inputs of shape \(1, 8, 8\) in float32"),
+        ("unseeded", "has other frozen parameters or buffers whenever it is built"),
         ("Detached", "cannot be trained"),
         ("with_dropout", "draws random numbers"),
         ("After", "mixes the samples"),

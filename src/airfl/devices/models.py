@@ -8,7 +8,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -170,10 +170,16 @@ def build_model(
             f"model `{name}` trains parameters of {odd}, and models are trained and sent in float32; convert it with "
             "`.float()`, and see `engine.precision` for products in bf16"
         )
+    spec = ModelSpec(factory, module, tuple(trained), tuple(value.shape for value in trained.values()))
     if inputs is not None:
+        if (kept := spec.kept_digest()) and kept != replace(spec, module=_seeded(factory, 0)).kept_digest():
+            raise InputError(
+                f"model `{name}` has other frozen parameters or buffers whenever it is built; draw them with PyTorch, "
+                "whose generator is seeded, or read them from a file"
+            )
         _try(module.cpu(), trained, name, num_classes, _some_that_differ(inputs))
         module.to(inputs.device)
-    return ModelSpec(factory, module, tuple(trained), tuple(value.shape for value in trained.values()))
+    return spec
 
 
 def _seeded(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
