@@ -368,6 +368,18 @@ def test_the_committed_results_are_shown_without_training(call, tmp_path):
             assert row["epsilon"] <= row["epsilon_asked"] * (1 + 1e-9)
 
 
+def test_on_a_narrow_terminal_there_are_tables_of_ranks_and_needs_and_a_sentence_for_every_verdict(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, error = call("arena", "--from-results", "--out", "o")
+    assert code == 0, error
+    lines, verdicts = out.splitlines(), read_notes(RESULTS / "arena.json")["verdicts"]
+    schemes = [
+        line.split()[0] for line in lines if line.startswith("  ") and line.split() and line.split()[0] in SCHEMES
+    ]
+    assert len(schemes) == 2 * len(set(schemes)) > 30  # a line in each of two tables
+    assert sum(line.startswith("• Is ") for line in lines) == len(verdicts) > 0
+
+
 def test_the_page_has_the_committed_tables_and_verdicts():
     page = (ROOT / "docs" / "arena.md").read_text().splitlines()
     missing = [line for line in (RESULTS / "arena.md").read_text().splitlines() if line not in page]

@@ -260,6 +260,10 @@ def test_only_what_is_named_is_executed(tiny, tmp_path):
         )
         assert refused.returncode == 2
     assert not mark.exists()
+    taken = airfl_in(elsewhere, "run", str(received / "c.toml"), "--set", "scheme.combiner=random:part", "--out", "r")
+    assert taken.returncode == 2
+    assert "`random` is Python's own, and no file stands in for it: rename yours" in taken.stderr
+    assert not mark.exists()
     (received / "mine.py").write_text("def first(channels):\n    return channels[..., 0, :]\n")
     named = airfl_in(
         elsewhere, "run", str(received / "c.toml"), "--set", "scheme.combiner=mine:first", "--out", "p", "--json"

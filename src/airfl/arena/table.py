@@ -109,11 +109,16 @@ def markdown(arena: Arena, found: Sequence[Place], said: Sequence[Verdict]) -> s
 
 def verdict_text(verdict: Verdict) -> str:
     """A verdict as an item of a list."""
+    return f"- `{verdict.first}`, `{verdict.second}`: **{verdict.question}** {answer_text(verdict)}"
+
+
+def answer_text(verdict: Verdict) -> str:
+    """The answer to its question, what was found, and what else to know."""
     answers = {"depends": "It depends", "better": "Yes", "worse": "No", "the same": "No", "cannot tell": "Cannot tell"}
     answer = answers.get(verdict.answer, "Not comparable")
     found = f": {verdict.found}." if verdict.found else "."
     caveat = f" {verdict.caveat}" if verdict.caveat else ""
-    return f"- `{verdict.first}`, `{verdict.second}`: **{verdict.question}** {answer}{found}{caveat}"
+    return f"{answer}{found}{caveat}"
 
 
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:

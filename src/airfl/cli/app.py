@@ -154,14 +154,14 @@ def loading() -> Iterator[None]:
 def name_imports(paths: Sequence[str], refuse: bool) -> None:
     """Say which code a configuration is about to execute, or refuse to."""
     from airfl.errors import InputError
-    from airfl.terminal import note
+    from airfl.terminal import warn
 
     if not paths:
         return
     named = ", ".join(repr(path) for path in paths)
     if refuse:
         raise InputError(f"the configuration names code of its own, {named}, and --no-imports refuses that")
-    note(f"this executes code that the configuration names: {named} (--no-imports refuses it)")
+    warn(f"this executes code that the configuration names: {named} (--no-imports refuses it)")
 
 
 def fail(problem: object, code: int) -> NoReturn:

@@ -55,9 +55,10 @@ class Begun:
 def identity(simulation: Simulation) -> dict[str, str]:
     """What the bits of a run follow from, beside its configuration; how many shards there are changes none."""
     device = simulation.start.device
-    precision = precision_of(simulation.engine, simulation.config, device)
+    precision, kept = precision_of(simulation.engine, simulation.config, device), simulation.task.spec.kept_digest()
     return {
         **code_of(simulation.config.imports),
+        **({"what the model does not train": kept} if kept else {}),
         "device": device.type,
         "precision": precision,
         "sums": sums_of(simulation),
