@@ -24,7 +24,7 @@ from airfl.rounds import RoundRecord, Schedule, State, Watch
 from airfl.runs import Result, SchemeResult, save
 from airfl.runs.execute import provenance_of
 from airfl.runs.result import Status
-from airfl.schemes import Scheme, scheme_named
+from airfl.schemes import FillUp, Scheme, scheme_named
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
 from airfl.wording import OBSERVER_AGAINST, number
@@ -46,9 +46,10 @@ class Course:
     """
 
     def __init__(self, config: Config, scheme: str, trial: int, layout: Layout, start: torch.Tensor) -> None:
-        _require_plain(config)
         self.config, self.trial = config.replace({"scheme.names": [scheme], "system.trials": 1}), trial
-        self.simulation = _open(self.config, scheme_named(scheme, self.config), trial, layout, start)
+        found = scheme_named(scheme, self.config)
+        _require_plain(config, found)
+        self.simulation = _open(self.config, found, trial, layout, start)
         self.state = self.simulation.init()
         self.records: list[RoundRecord] = []
         self.limit, self.message, self.begin = math.inf, "", time.perf_counter()
@@ -158,7 +159,7 @@ class Course:
             "air/noise_std": math.sqrt(self.records[-1].noise_var),
             "air/perk_margin_db": self.perks[0].margin_db if self.perks else math.nan,
         }
-        if not is_proven(promise.accountant):
+        if not is_proven(promise.accountant) and is_proven("gaussian", [self.ledger]):
             exact = epsilon_of(self.ledger, "gaussian", promise.neighbours, promise.observer, promise.delta)
             found["privacy/epsilon_proven"] = exact
         return found
@@ -271,7 +272,7 @@ def _open(config: Config, scheme: Scheme, trial: int, layout: Layout, start: tor
     return Simulation(config, scheme, fleet, schedule, nobody, uplink, fleet.start)
 
 
-def _require_plain(config: Config) -> None:
+def _require_plain(config: Config, scheme: Scheme) -> None:
     """Refuse what counts on knowing how devices train, or tells about single updates."""
     if config.privacy.accountant == "convergent":
         raise InputError(
@@ -281,4 +282,9 @@ def _require_plain(config: Config) -> None:
     if config.privacy.estimate_gradient_noise:
         raise InputError(
             "`privacy.estimate_gradient_noise` books a number that depends on the data; leave it out under Flower"
+        )
+    if isinstance(scheme.policy, FillUp):
+        raise InputError(
+            f"scheme `{scheme.name}` chooses its noise by an estimate from updates, and Flower's history would show "
+            "it; take another scheme, or `airfl run`"
         )

@@ -146,7 +146,8 @@ def _unproven(name: str, answer: Mapping[str, Any], around: str, kept: Kept | No
     value = "no finite ε" if answer["epsilon"] is None else f"ε = {rounded_up(answer['epsilon'])}"
     how = "" if kept is None else f" for {_rounds(kept.question.rounds)}{_by_this_count(kept)}"
     at = f"at δ = {number(answer['delta'])} ({around})"
-    return f"`{name}` gives {value} {at}{how}. That is not a proof: the true ε may be larger."
+    why = f", since {answer['note']}" if "note" in answer else ""
+    return f"`{name}` gives {value} {at}{how}. That is not a proof{why}: the true ε may be larger."
 
 
 def _by_this_count(kept: Kept) -> str:

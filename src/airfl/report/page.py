@@ -115,18 +115,18 @@ def _promises(result: Result) -> list[dict[str, Any]]:
     name = private_scheme(result) or ("airfl-mimo" if "airfl-mimo" in result.schemes else None)
     if name is None:
         return []
-    rows = []
+    rows, ledgers = [], result.schemes[name].ledgers
     for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
         for accountant, epsilon in values.items():
             rows.append(
                 {
                     "scheme": scheme_shown(name).title,
-                    "keeps": scheme_shown(name).keeps_budget,
+                    "keeps": scheme_shown(name).keeps_budget and not result.schemes[name].noise_follows_data,
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({label_of(accountant)})",
                     "epsilon": at_most_text(epsilon),
                     "meaning": epsilon_meaning(epsilon),
-                    "proven": is_proven(accountant),
+                    "proven": is_proven(accountant, ledgers),
                     "assumptions": assumptions_of(accountant),
                 }
             )

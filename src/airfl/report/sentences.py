@@ -57,7 +57,7 @@ def _promise(result: Result, name: str) -> str:
     summary, entry = result.summary, result.summary["schemes"][name]
     by, exact = tightest(entry["epsilon"])
     accuracy = percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"])
-    if _noise_follows_data(result, name):
+    if result.schemes[name].noise_follows_data:
         return (
             f"{scheme_shown(name).title} reached {accuracy} test accuracy. How much noise its devices added follows an "
             f"estimate from their updates, so nothing is proven: for the noise that was there {words_for(by)} finds "
@@ -71,18 +71,13 @@ def _promise(result: Result, name: str) -> str:
     )
 
 
-def _noise_follows_data(result: Result, name: str) -> bool:
-    """Whether a scheme's noise was chosen by an estimate from updates, so that no figure is a proof."""
-    return any(event.noise_follows_data for ledger in result.schemes[name].ledgers for event in ledger.events[:1])
-
-
 def _booked_unproven(result: Result, name: str) -> list[str]:
     """Where the budget was booked by an accountant that proves nothing: what is proven, for the relation it counts."""
     summary, accountant = result.summary, result.summary["schemes"][name]["accountant"]
     if is_proven(accountant):
         return []
     _, exact = tightest(summary["schemes"][name]["epsilon"])
-    if _noise_follows_data(result, name):
+    if result.schemes[name].noise_follows_data:
         return [
             f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
         ]

@@ -35,6 +35,8 @@ def whom_to_trust(result: Result, private: Sequence[str]) -> list[str]:
 
 def _trusted(result: Result, name: str, *, named: bool) -> str:
     """What a base station learns of devices that do not hide from it."""
+    if result.schemes[name].noise_follows_data:
+        return f"Nothing is proven of {scheme_shown(name).title} against a base station that looks at every antenna."
     by_observer, antennas = result.summary["schemes"][name]["epsilon_by_observer"], result.config.system.num_antennas
     exact, curious = (by_observer[who]["gaussian"] for who in ("model", "base-station"))
     if curious is None or exact is None or curious > exact:
@@ -62,8 +64,18 @@ def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"ε is what was booked, at δ = {', '.join(map(number, deltas))} for {' or '.join(relations)}, against anyone "
         f"who sees the models{also}; ∞ is no protection."
     ]
-    said += _not_proofs(schemes, configs)
-    heard = [row for row in rows if row["epsilon_by_observer"] and scheme_shown(row["scheme"]).policy.over_air]
+    follows = dict.fromkeys(row["scheme"] for row in rows if row["noise_follows_data"])
+    said += _not_proofs(schemes.keys() - follows.keys(), configs)
+    if follows:
+        titles = " and ".join(scheme_shown(name).title for name in follows)
+        said.append(f"The noise of {titles} follows an estimate from updates: no ε of it is a proof.")
+    heard = [
+        row
+        for row in rows
+        if row["epsilon_by_observer"]
+        and not row["noise_follows_data"]
+        and scheme_shown(row["scheme"]).policy.over_air
+    ]
     if heard:
         books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in heard]
         found = [math.inf if value is None else value for value in books]
@@ -101,6 +113,8 @@ def _without_promise(result: Result, name: str) -> str:
 def trust_sentences(result: Result, name: str) -> list[str]:
     """What observers of signals learn of a scheme that hides devices from them, and what that rests on."""
     scheme, entry, config = result.schemes[name], result.summary["schemes"][name], result.config
+    if scheme.noise_follows_data:
+        return []
     if scheme_shown(name).encoder.cover == "nothing" or entry["status"] != "done":
         return eavesdropper_sentence(config, entry, scheme_shown(name).title)
     seen = entry["epsilon_by_observer"][scheme.observer]["gaussian"]

@@ -85,6 +85,8 @@ class SchemeResult:
     ) -> float:
         """ε of the worst trial, from what was released; ``math.inf`` where there is no protection.
 
+        Nobody's is a bound where ``noise_follows_data``.
+
         Args:
             delta: default: that of the run.
             observer: against whom: model, models, base-station, eavesdropper or everything.
@@ -107,6 +109,11 @@ class SchemeResult:
     def plot(self, y: str = "accuracy", ax: Any = None) -> Any:
         """A column of the records against the round: mean and range over trials. Returns matplotlib's axes."""
         return later("airfl.report.rows_figure:draw_rounds")({self._name: self}, y, ax)
+
+    @property
+    def noise_follows_data(self) -> bool:
+        """Whether noise was chosen by an estimate from updates: then no ε of it is a bound."""
+        return any(ledger.noise_follows_data for ledger in self.ledgers)
 
     @property
     def _name(self) -> str:
@@ -263,6 +270,7 @@ class Result:
             "trials": len(final),
             "epsilon": by_observer["model"],
             "epsilon_by_observer": by_observer,
+            "noise_follows_data": scheme.noise_follows_data,
             "noise_var_mean": _mean(noise),
             "transmitting": scheme.transmitting,
             "never_heard": list(scheme.never_heard),

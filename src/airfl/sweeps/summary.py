@@ -90,13 +90,16 @@ def read_ledgers(folder: Folder, batch: Batch, receipt: Mapping[str, Any]) -> di
     return unpack(folder.ledgers(batch).read_bytes()) if "ledgers_sha256" in receipt else None
 
 
-def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[int, str], Epsilons]:
-    """ε of every configuration and scheme from the ledgers, the worst of the trials that are done; None: no finite ε.
+def from_ledgers(
+    plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[int, str], dict[str, Any]]:
+    """Of every configuration and scheme its ε, the worst of the trials that are done, and whether noise followed data.
 
     By our own accountants, since reading a folder executes nobody's code. What an older version kept no ledgers of is
     left out.
     """
     worst: dict[tuple[int, str], dict[tuple[str, str], float]] = {}
+    follows: set[tuple[int, str]] = set()
     unknown: set[tuple[int, str]] = set()
     for batch in plan.batches:
         if batch.name not in receipts:
@@ -113,14 +116,18 @@ def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any
                 books.setdefault(key, {})[id(ledger)] = ledger
         for key, own in books.items():
             config, so_far = plan.config(key[0]), worst.setdefault(key, {})
+            follows |= {key} if any(ledger.noise_follows_data for ledger in own.values()) else set()
             for name, kind in ACCOUNTANTS.items():
                 for observer in kind.observers:
                     found = epsilon_of(own.values(), kind, config.neighbours, observer, config.privacy.delta)
                     so_far[observer, name] = max(so_far.get((observer, name), 0.0), found)
     return {
         key: {
-            observer: {name: finite_or_none(value) for (who, name), value in found.items() if who == observer}
-            for observer in observers_in(plan.config(key[0]))
+            "epsilon_by_observer": {
+                observer: {name: finite_or_none(value) for (who, name), value in found.items() if who == observer}
+                for observer in observers_in(plan.config(key[0]))
+            },
+            "noise_follows_data": key in follows,
         }
         for key, found in worst.items()
         if key not in unknown
@@ -165,7 +172,8 @@ def summarise_points(plan: Plan, folder: Folder) -> list[tuple[int, dict[str, An
     final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
     failed: dict[tuple[int, str], int] = {}
     receipts = sound_receipts(plan, folder)
-    private = epsilons(plan, folder, receipts)
+    private = from_ledgers(plan, folder, receipts)
+    unknown = {"epsilon_by_observer": None, "noise_follows_data": None}
     for batch in plan.batches:
         receipt = receipts.get(batch.name)
         if receipt is None:
@@ -185,7 +193,7 @@ def summarise_points(plan: Plan, folder: Folder) -> list[tuple[int, dict[str, An
         values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
         row = {**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme}
         row |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
-        rows.append((point, {**row, "epsilon_by_observer": private.get((point, scheme))}))
+        rows.append((point, {**row, **private.get((point, scheme), unknown)}))
     return rows
 
 
