@@ -72,9 +72,7 @@ def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     heard = [
         row
         for row in rows
-        if row["epsilon_by_observer"]
-        and not row["noise_follows_data"]
-        and scheme_shown(row["scheme"]).policy.over_air
+        if row["epsilon_by_observer"] and not row["noise_follows_data"] and scheme_shown(row["scheme"]).policy.over_air
     ]
     if heard:
         books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in heard]
