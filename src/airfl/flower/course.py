@@ -149,16 +149,14 @@ class Course:
         return self.schedule.promise.spent(self.ledger)
 
     def metrics(self) -> dict[str, float]:
-        """The last round in numbers: of public quantities alone, so that they cost no privacy."""
+        """The last round in numbers: of public quantities alone, and of who took part only where that is no secret."""
         promise = self.schedule.promise
-        station = epsilon_of(self.ledger, "gaussian", promise.neighbours, "base-station", promise.delta)
-        found = {
-            "privacy/epsilon": self.records[-1].epsilon,
-            "privacy/delta": promise.delta,
-            "privacy/epsilon_base_station": station,
-            "air/noise_std": math.sqrt(self.records[-1].noise_var),
-            "air/perk_margin_db": self.perks[0].margin_db if self.perks else math.nan,
-        }
+        found = {"privacy/epsilon": self.records[-1].epsilon, "privacy/delta": promise.delta}
+        if not self.schedule.hides:
+            station = epsilon_of(self.ledger, "gaussian", promise.neighbours, "base-station", promise.delta)
+            found["privacy/epsilon_base_station"] = station
+        found["air/noise_std"] = math.sqrt(self.records[-1].noise_var)
+        found["air/perk_margin_db"] = self.perks[0].margin_db if self.perks else math.nan
         if not is_proven(promise.accountant) and is_proven("gaussian", [self.ledger]):
             exact = epsilon_of(self.ledger, "gaussian", promise.neighbours, promise.observer, promise.delta)
             found["privacy/epsilon_proven"] = exact

@@ -302,10 +302,12 @@ def _noise(axes: Axes, result: Result) -> bool:
     rounds, std = scheme.column("round")[0], np.sqrt(scheme.column("noise_var"))
     least = std * scheme.column("minimum_norm") / scheme.column("combiner_norm")
     axes.semilogy(rounds, std.mean(axis=0), label=f"{scheme_shown(name).title}: noise added (q_t)", **style_of(name))
-    axes.semilogy(
-        rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
-    )
-    if len(std) > 1:
+    told = not np.isnan(least).any()  # it would tell who took part where that is hidden
+    if told:
+        axes.semilogy(
+            rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
+        )
+    if told and len(std) > 1:
         axes.fill_between(rounds, least.min(axis=0), least.max(axis=0), color="#0072B2", alpha=0.15, linewidth=0)
     axes.set_xlabel("round")
     axes.set_ylabel("noise std per coordinate\nof the summed update")

@@ -55,7 +55,7 @@ def headline(result: Result) -> list[str]:
 def _promise(result: Result, name: str) -> str:
     """What a private scheme reached, and the least ε that is proven for it."""
     summary, entry = result.summary, result.summary["schemes"][name]
-    by, exact = tightest(entry["epsilon"])
+    by, exact = _least(result, name)
     accuracy = percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"])
     if result.schemes[name].noise_follows_data:
         return (
@@ -71,12 +71,19 @@ def _promise(result: Result, name: str) -> str:
     )
 
 
+def _least(result: Result, name: str) -> tuple[str, float | None]:
+    """The least proven ε and whose it is; credit for hidden participation only where what would tell is left out."""
+    epsilons = result.summary["schemes"][name]["epsilon"]
+    hides = result.schemes[name].hides
+    return tightest({by: epsilon for by, epsilon in epsilons.items() if hides or by != "sampled"})
+
+
 def _booked_unproven(result: Result, name: str) -> list[str]:
     """Where the budget was booked by an accountant that proves nothing: what is proven, for the relation it counts."""
     summary, accountant = result.summary, result.summary["schemes"][name]["accountant"]
     if is_proven(accountant):
         return []
-    _, exact = tightest(summary["schemes"][name]["epsilon"])
+    _, exact = _least(result, name)
     if result.schemes[name].noise_follows_data:
         return [
             f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
@@ -119,6 +126,12 @@ def observers_shown(result: Result) -> list[str]:
     named = dict.fromkeys(name for entry in entries for name in entry)
     bare = all(entry.get("everything", {}).get("gaussian") is None for entry in entries)
     return [name for name in named if name != "everything" or not bare]
+
+
+def epsilon_shown(entry: Mapping[str, Any], observer: str) -> str:
+    """Exact ε against an observer, in a table; a dash where it is left out, for it would tell who took part."""
+    found = entry["epsilon_by_observer"].get(observer)
+    return "–" if found is None else at_most_text(found["gaussian"])
 
 
 def data_text(config: Config) -> str:

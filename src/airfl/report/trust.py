@@ -37,6 +37,8 @@ def _trusted(result: Result, name: str, *, named: bool) -> str:
     """What a base station learns of devices that do not hide from it."""
     if result.schemes[name].noise_follows_data:
         return f"Nothing is proven of {scheme_shown(name).title} against a base station that looks at every antenna."
+    if result.schemes[name].hides:
+        return _hidden(name)
     by_observer, antennas = result.summary["schemes"][name]["epsilon_by_observer"], result.config.system.num_antennas
     exact, curious = (by_observer[who]["gaussian"] for who in ("model", "base-station"))
     if curious is None or exact is None or curious > exact:
@@ -49,6 +51,14 @@ def _trusted(result: Result, name: str, *, named: bool) -> str:
     return (
         f"{title} learns no more, ε = {at_most_text(curious)}, even if it looks at every antenna. This rests on its "
         f"having no more than {antennas}, and on noise in its receiver that it cannot do without."
+    )
+
+
+def _hidden(name: str) -> str:
+    """Why nothing is said of observers of signals."""
+    return (
+        f"{scheme_shown(name).title} trusts the base station, and counts on nobody knowing who took part: what depends "
+        "on that, such as ε of observers of signals, is left out here, and the ledger has it."
     )
 
 
@@ -70,13 +80,13 @@ def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         titles = " and ".join(scheme_shown(name).title for name in follows)
         said.append(f"The noise of {titles} follows an estimate from updates: no ε of it is a proof.")
     heard = [
-        row
+        row["epsilon_by_observer"]["base-station"]["gaussian"]
         for row in rows
-        if row["epsilon_by_observer"] and not row["noise_follows_data"] and scheme_shown(row["scheme"]).policy.over_air
+        if "base-station" in (row["epsilon_by_observer"] or ()) and not row["noise_follows_data"]
+        if scheme_shown(row["scheme"]).policy.over_air
     ]
     if heard:
-        books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in heard]
-        found = [math.inf if value is None else value for value in books]
+        found = [math.inf if value is None else value for value in heard]
         low, high = at_most_text(min(found)), at_most_text(max(found))
         span = low if low == high else f"{low} to {high}"
         said.append(f"Over the air a base station that looks at every antenna learns up to ε = {span}.")
@@ -100,6 +110,8 @@ def _not_proofs(schemes: Iterable[str], configs: Sequence[Config]) -> list[str]:
 
 
 def _without_promise(result: Result, name: str) -> str:
+    if result.schemes[name].hides:
+        return _hidden(name)
     by_observer = result.summary["schemes"][name]["epsilon_by_observer"]
     exact, curious = (at_most_text(by_observer[who]["gaussian"]) for who in ("model", "base-station"))
     return (

@@ -19,12 +19,12 @@ from airfl.privacy import Ledger
 from airfl.report.sentences import headline
 from airfl.report.study_source import Cell
 from airfl.runs import load
-from airfl.runs.result import finite_or_none
+from airfl.runs.result import by_observer, finite_or_none
 from airfl.runs.store import DAMAGE
 from airfl.schemes import scheme_shown
 from airfl.study import Plan
 from airfl.sweeps.batch import Folder
-from airfl.sweeps.summary import by_observer, read_ledgers
+from airfl.sweeps.summary import read_ledgers
 from airfl.web.items import FILES, Item, Row, setting_text
 from airfl.web.library import Snapshot
 from airfl.web.limits import CURVE_POINTS
@@ -108,21 +108,25 @@ def _of_study(item: Item, row: Row) -> dict[str, Any]:
     point, scheme = int(row["point"]), str(row["scheme"])
     curves: dict[str, dict[int, list[float]]] = {key: {} for key in CURVES}
     books: dict[int, Ledger] = {}
-    known, provenance = True, {}
+    known, provenance, booked_by = True, {}, set[str]()
     for batch in plan.batches:
         receipt = folder.look(batch)[0] if point in batch.points else None
         if receipt is None:
             continue
         cells = [c for c in receipt["cells"] if (c["point"], c["scheme"], c["status"]) == (point, scheme, "done")]
-        provenance = _plain(receipt["provenance"])
+        provenance, booked_by = (
+            _plain(receipt["provenance"]),
+            booked_by | {cell.get("accountant", "") for cell in cells},
+        )
         _add(curves, folder.part(batch), point, scheme, {cell["trial"] for cell in cells})
         ledgers = read_ledgers(folder, batch, receipt)
         known = known and ledgers is not None
         if ledgers is not None:
             books |= {id(ledger): ledger for ledger in (ledgers[point, scheme, cell["trial"]] for cell in cells)}
     config, own = plan.config(point), list(books.values())
+    booked = "sampled" if "sampled" in booked_by else ""
     return {
-        **_shared(config, scheme, by_observer(config, own) if known and own else None, own),
+        **_shared(config, scheme, by_observer(config, own, booked) if known and own else None, own),
         "curves": _drawn(curves),
         "sentences": _said(plan, config, scheme, row),
         "booked_by": config.privacy.accountant,
