@@ -102,7 +102,12 @@ class OverTheAir(Strategy):
         course = self._started()
         promise = course.schedule.promise
         relation = next(theirs for theirs, ours in NEIGHBOURS.items() if ours == promise.neighbours)
-        method = next(theirs for theirs, ours in LAWS.items() if ours == promise.template.sampling.law)
+        method = next((theirs for theirs, ours in LAWS.items() if ours == promise.template.sampling.law), None)
+        if method is None:
+            raise InputError(
+                f"Flower has no word for how scheme `{self.scheme}` draws nodes, with replacement; ask "
+                "`strategy.course.epsilon()` and `strategy.course.ledger` instead"
+            )
         limit = None if math.isinf(course.limit) else course.limit
         size = self.config.system.num_devices
         config = AirPrivacyConfig(promise.delta, size, relation, method, limit)
