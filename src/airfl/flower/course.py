@@ -27,7 +27,7 @@ from airfl.runs.result import Status
 from airfl.schemes import FillUp, Scheme, scheme_named
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
-from airfl.wording import OBSERVER_AGAINST, number
+from airfl.wording import OBSERVER_AGAINST, number, rounded_up
 
 #: What a run's folder says of a run that did not come to an end.
 CUT_SHORT = "the run was cut short"
@@ -239,8 +239,8 @@ class Course:
             if not then <= self.limit:
                 break
         return (
-            f"it would take ε from {number(now)} to {number(then)} at δ = {number(promise.delta)} "
-            f"({promise.neighbours}, against {OBSERVER_AGAINST[observer]}), and {number(self.limit)} is allowed"
+            f"it would take ε from {rounded_up(now)} to {rounded_up(then)} at δ = {number(promise.delta)} "
+            f"({promise.neighbours}, against {OBSERVER_AGAINST[observer]}), and {rounded_up(self.limit)} is allowed"
         )
 
     def _record(self, setting: Setting) -> None:

@@ -22,7 +22,7 @@ from airfl.report.sentences import private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import scheme_shown
-from airfl.wording import epsilon_text, number
+from airfl.wording import at_most_text, epsilon_text, number
 
 if TYPE_CHECKING:  # a run's report need not load what audits count with
     from airfl.analysis import Audit, CombinerStudy, Curve
@@ -332,7 +332,7 @@ def _budget(axes: Axes, result: Result) -> bool:
         )
     limit = result.config.privacy.epsilon_for(result.dim)
     if limit is not None:
-        axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {limit:.3g}")
+        axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {at_most_text(limit)}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
     axes.set_ylabel(f"ε at δ = {number(result.config.privacy.delta)} ({result.accountant})")

@@ -86,7 +86,7 @@ def _booked_unproven(result: Result, name: str) -> list[str]:
     _, exact = _least(result, name)
     if result.schemes[name].noise_follows_data:
         return [
-            f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
+            f"The budget of ε = {at_most_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
         ]
     whose = "from outside" if is_import_path(accountant) else "which proves less than it says"
     proven = at_most_text(exact)
@@ -94,7 +94,7 @@ def _booked_unproven(result: Result, name: str) -> list[str]:
         replaced = result.schemes[name].epsilon(neighbours="replace")
         proven = f"{at_most_text(replaced)} for {NEIGHBOUR_WORDS['replace']}, which it counts, and {proven} otherwise"
     return [
-        f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`, {whose}; the "
+        f"The budget of ε = {at_most_text(summary['budget_epsilon'])} was booked by `{accountant}`, {whose}; the "
         f"proven figure for the same noise is {proven}."
     ]
 
