@@ -68,7 +68,7 @@ def rounded_up(value: float, digits: int = 5) -> str:
     """A number with so many significant digits, 6 at most, that is not below it: for what is said to be a bound."""
     if not math.isfinite(value):
         return "∞"
-    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))  # 0.1 and not a hair above
     return number(float(up))
 
 

@@ -10,7 +10,7 @@ from airfl.arena.ranks import Place, Standing, standings
 from airfl.arena.verdicts import Verdict
 from airfl.runs.result import finite_or_none
 from airfl.schemes import scheme_shown
-from airfl.wording import epsilon_text, number
+from airfl.wording import at_most_text, number
 
 Row = dict[str, Any]
 
@@ -76,7 +76,7 @@ def _people_row(own: Standing) -> tuple[str, ...]:
 
 def cells_head(cells: Sequence[Cell]) -> list[str]:
     """Columns of one data set: SNR and ε."""
-    return [f"{number(cell.snr_db or 0.0).replace('-', '−')} dB, ε = {epsilon_text(cell.epsilon)}" for cell in cells]
+    return [f"{number(cell.snr_db or 0.0).replace('-', '−')} dB, ε = {at_most_text(cell.epsilon)}" for cell in cells]
 
 
 def place_text(place: Place) -> str:
@@ -88,7 +88,7 @@ def place_text(place: Place) -> str:
     if place.leads:
         return f"**{shown}**"
     proof = "" if place.proven else ", no proof"
-    return shown if place.keeps else f"({shown}; {epsilon_text(place.epsilon)}{proof})"
+    return shown if place.keeps else f"({shown}; {at_most_text(place.epsilon)}{proof})"
 
 
 def markdown(arena: Arena, found: Sequence[Place], said: Sequence[Verdict]) -> str:

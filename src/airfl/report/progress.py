@@ -23,7 +23,7 @@ from rich.progress import (
 )
 
 from airfl.terminal import is_quiet
-from airfl.wording import epsilon_text, plain_console
+from airfl.wording import at_most_text, plain_console
 
 if TYPE_CHECKING:
     from airfl.config import Config
@@ -99,7 +99,7 @@ class RunProgress(_Shown):
         loss = _mean([record.train_loss for record in records])
         largest = max(record.epsilon for record in records)
         if not math.isnan(largest):  # not every round is accounted for
-            self._spent[scheme] = epsilon_text(largest)
+            self._spent[scheme] = at_most_text(largest)
         spent = self._spent.get(scheme, "–")
         state = f"loss {loss:.3f}  {tested}  ε {spent}"
         self._bar.update(self._task[scheme], advance=1, state=state)
