@@ -28,7 +28,9 @@ def measure(name: str, precision: str) -> dict[str, Any]:
     """Milliseconds of a round by kernel, and of the whole round."""
     device, work = torch.device("cuda"), WORKLOADS[name]
     spec = build_model(work.model, SHAPE, CLASSES)
-    engine = choose_engine(airfl.preset("demo").replace(engine={"precision": precision}), spec, device, SHAPE)
+    engine = choose_engine(
+        airfl.preset("demo").replace(engine={"precision": precision}), spec, device, torch.zeros(1, *SHAPE)
+    )
     data = problem(work, spec, device)
     for _ in range(3):
         train(engine, data)

@@ -150,7 +150,7 @@ def measure(name: str, device: torch.device, precision: str, seconds: float, com
     spec = build_model(work.model, SHAPE, CLASSES)
     settings = {"precision": precision, "compile": compiled}
     config = airfl.preset("demo").replace(engine=settings)
-    engine = choose_engine(config, spec, device, SHAPE)
+    engine = choose_engine(config, spec, device, torch.zeros(1, *SHAPE))
     data = problem(work, spec, device)
     # The loop's own products must not be rougher than its name says.
     torch.backends.cudnn.allow_tf32 = False
@@ -196,7 +196,7 @@ def scaling(device: torch.device, precision: str) -> list[dict[str, Any]]:
     spec = build_model("paper-cnn", SHAPE, CLASSES)
     config = airfl.preset("demo").replace(engine={"precision": precision})
     for kind, trials, devices, rounds in cases:
-        engine = choose_engine(config, spec, device, SHAPE)
+        engine = choose_engine(config, spec, device, torch.zeros(1, *SHAPE))
         data = problem(Workload("paper-cnn", trials, devices), spec, device)
         train(engine, data)
 

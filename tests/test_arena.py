@@ -22,12 +22,12 @@ from airfl.arena.run import Wish, run_arena, show
 from airfl.arena.stages import STAGES, Contest, Setting, Tuned, best_of, better_of
 from airfl.arena.table import place_text
 from airfl.arena.verdicts import judge, verdicts
-from airfl.catalogue import SCHEMES
 from airfl.errors import InputError
 from airfl.paper.studies import read_notes, read_rows
 from airfl.study import make_plan
 from airfl.sweeps import find_plan, ledgers_of
 from airfl.sweeps.executors import InProcess, Settings
+from airfl.traits import SCHEMES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -366,6 +366,18 @@ def test_the_committed_results_are_shown_without_training(call, tmp_path):
     for row in summary["rows"]:
         if row["ranked"]:
             assert row["epsilon"] <= row["epsilon_asked"] * (1 + 1e-9)
+
+
+def test_on_a_narrow_terminal_there_are_tables_of_ranks_and_needs_and_a_sentence_for_every_verdict(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, error = call("arena", "--from-results", "--out", "o")
+    assert code == 0, error
+    lines, verdicts = out.splitlines(), read_notes(RESULTS / "arena.json")["verdicts"]
+    schemes = [
+        line.split()[0] for line in lines if line.startswith("  ") and line.split() and line.split()[0] in SCHEMES
+    ]
+    assert len(schemes) == 2 * len(set(schemes)) > 30  # a line in each of two tables
+    assert sum(line.startswith("• Is ") for line in lines) == len(verdicts) > 0
 
 
 def test_the_page_has_the_committed_tables_and_verdicts():

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import io
+import pickle
+import zipfile
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -102,13 +106,102 @@ def test_traces(tiny, tmp_path):
         np.savez(path, **bad)
         with pytest.raises(InputError, match=message):
             open_link(config, [0])
-    for content in (b"PK not a zip", b"", b"\x93NUMPY"):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match="cannot be read"):
-            open_link(config, [0])
-    np.save(tmp_path / "array.npy", trace)
-    with pytest.raises(InputError, match="cannot be read"):
-        open_link(config.replace({"channel.trace_file": str(tmp_path / "array.npy")}), [0])
     path.unlink()
     with pytest.raises(InputError, match="not found"):
         open_link(config, [0])
+
+
+def header(*shape):
+    """What NumPy writes before an array of complex numbers."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<c16", "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+def zipped(content, method=zipfile.ZIP_DEFLATED, spoil=1):
+    """A file with one array, with every so many bytes of it wrong."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("channels.npy", content)
+    data = bytearray(stream.getvalue())
+    for place in range(150, len(data) - 200, spoil) if spoil > 1 else ():
+        data[place] ^= 255
+    return bytes(data)
+
+
+def saved(array, write=np.savez):
+    """What is on the disk where an array is saved."""
+    stream = io.BytesIO()
+    write(stream, array) if write is np.save else write(stream, channels=array)
+    return stream.getvalue()
+
+
+CHANNELS = np.random.default_rng(0).standard_normal((5, 12, 16)) * np.exp(1j * np.arange(16))
+WHOLE = header(*CHANNELS.shape) + CHANNELS.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (saved(CHANNELS.real), "is of `float64`, but a channel has an amplitude and a phase"),
+        (saved(np.ones((5, 12, 16), dtype=int)), "is of `int64`"),
+        (saved(CHANNELS.astype(object)), "is of `object`"),
+        (saved(CHANNELS.astype(str)), "is of `str"),
+        (saved(CHANNELS, np.save), "no .npz file"),
+        (pickle.dumps(CHANNELS), "no .npz file"),
+        (b"MATLAB 5.0 MAT-file", "no .npz file"),
+        (b"PK not a zip", "no .npz file"),
+        (b"", "no .npz file"),
+        (zipped(b""), "no .npz file"),
+        (zipped(b"\x93NUMPY\x09\x00" + WHOLE[8:]), "no .npz file"),
+        (zipped(b"\x93NUMPY\x01\x00" + (60_000).to_bytes(2, "little") + b"{" * 60_000), "no .npz file"),
+        (zipped(b"\x93NUMPY\x01\x00" + (9_000).to_bytes(2, "little") + b"(" * 9_000), "no .npz file"),
+        *((zipped(WHOLE, method, spoil=5), "damaged") for method in (0, 8, 12, 14)),
+        (zipped(header(10**3, 10**3, 10**3) + bytes(999)), r"its header says .1000, 1000, 1000., and that is not what"),
+        (zipped(WHOLE[:-16]), "its header says"),
+        (zipped(WHOLE + bytes(16)), "its header says"),
+        (zipped(header(-5, 12, 16)), "needs at least"),
+    ],
+)  # fmt: skip
+def test_what_is_no_trace_is_refused_in_our_own_sentence(tiny, tmp_path, content, message):
+    path = tmp_path / "trace.npz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as refused:
+        open_link(tiny.replace({"channel.fading": "trace", "channel.trace_file": str(path)}), [0])
+    assert "\n" not in str(refused.value)
+    assert "pickle" not in str(refused.value)
+
+
+def test_a_trace_that_is_far_too_large_is_not_unpacked(tiny, tmp_path, monkeypatch):
+    """A few MB of zeros in a row may be gigabytes."""
+    path, unpacked = tmp_path / "trace.npz", []
+    config = tiny.replace({"channel.fading": "trace", "channel.trace_file": str(path)})
+    needed = 4 * 12 * 16 * 16
+    monkeypatch.setattr("airfl.channel.laws.trace.SPARE_BYTES", 20 * needed)
+    read = np.lib.format.read_array
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *a, **k: unpacked.append(1) or read(*a, **k))
+    for shape in ((81, 12, 16), (4, 243, 16), (4, 12, 324), (1, 81, 12, 16)):
+        path.write_bytes(saved(np.ones(shape, dtype=complex), np.savez_compressed))
+        with pytest.raises(InputError, match="10 times what the run needs and more"):
+            open_link(config, [0])
+    np.savez_compressed(path, block_channels=np.ones((4, 21, 12, 16), dtype=complex))
+    with pytest.raises(InputError, match="10 times what the run needs and more"):  # a round has one block
+        open_link(config, [0])
+    assert not unpacked
+    path.write_bytes(saved(np.ones((80, 12, 16), dtype=complex)))
+    kept = open_link(config, [0]).law._measured
+    assert kept.base is None or kept.base.nbytes == needed  # what was not asked for is not held
+    assert unpacked
+
+
+def test_traces_of_every_layout_and_precision(tiny, tmp_path):
+    path, found = tmp_path / "trace.npz", []
+    config = tiny.replace({"channel.fading": "trace", "channel.trace_file": str(path)})
+    for array in (CHANNELS, np.asfortranarray(CHANNELS), CHANNELS.astype(">c16"), CHANNELS.astype(np.clongdouble)):
+        path.write_bytes(saved(array))
+        link = open_link(config, [0])
+        assert (link.channels([1]) == CHANNELS[1]).all()
+        found.append(link.law.amplitude.tobytes())
+    assert len(set(found)) == 1  # however the axes lie on the disk
+    path.write_bytes(saved(CHANNELS.astype(np.complex64)))
+    assert (open_link(config, [0]).channels([1]) == CHANNELS[1].astype(np.complex64)).all()

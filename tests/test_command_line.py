@@ -63,15 +63,26 @@ def test_help_names_every_command(call):
     assert (code, nothing, shown) == (2, "", out)
 
 
+EXECUTES = "airfl: this executes code that the configuration names: 'mine:soft' (--no-imports refuses it)\n"
+
+
 def test_quiet_before_or_after_the_command(call, tmp_path):
+    """Bars and notes go; that code is about to be executed is a warning, and stays."""
     (tmp_path / "mine.py").write_text("from airfl.devices.models import MODELS\nsoft = MODELS['softmax']\n")
     run = ["run", "paper", *TINY, "--scheme", "fedavg", "--set", "learning.model=mine:soft", "--json"]
     code, _, loud = call(*run, "--out", "a")
     assert (code, "fedavg" in loud, "this executes code" in loud) == (0, True, True)
     for number, words in enumerate((["--quiet", *run], [*run, "--quiet"], [*run, "-q"])):
         code, out, err = call(*words, "--out", f"b{number}")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, EXECUTES)
         assert '"fedavg"' in out
+    audit = ["audit", "small.toml", "--set", "privacy.epsilon=8", "--scheme", "airfl-dp", "--repetitions", "20"]
+    small = "learning = {dataset = 'digits', split = 'standard', model = 'mine:soft', local_steps = 1, clip_norm = 1.0}"
+    study = "name = 's'\nbase = 'small.toml'\nschemes = ['fedavg']\ntrials = 1\n"
+    (tmp_path / "small.toml").write_text(f"{small}\nsystem = {{rounds = 1, num_devices = 12, num_antennas = 16}}")
+    (tmp_path / "s.toml").write_text(study)
+    for words in (audit, ["sweep", "s.toml", "--out", "s"]):
+        assert EXECUTES in call("-q", *words)[2]
     assert call(*run, "--out", "c")[2] != ""  # it is not remembered
     assert call("--quiet", "run", "papper")[2].startswith("airfl: no preset")
 
@@ -81,6 +92,7 @@ def test_quiet_before_or_after_the_command(call, tmp_path):
     [
         ("runn", "no command `runn`; did you mean `run`?"),
         ("Run", "no command `Run`; did you mean `run`?"),
+        ("version", "no command `version`; did you mean `--version`?"),
         ("xyzzy", "no command named `xyzzy`; known: run, demo"),
         ("--verison", "`airfl` has no option `--verison`; did you mean `--version`?"),
         ("run demo --schem x", "`airfl run` has no option `--schem`; did you mean `--scheme`?"),
@@ -88,6 +100,11 @@ def test_quiet_before_or_after_the_command(call, tmp_path):
         ("run papper", "no preset or file named `papper`; did you mean `paper`?"),
         ("presets papper", "did you mean `paper`?"),
         ("run demo --set system.runds=3", "unknown key `system.runds`; did you mean `rounds`?"),
+        ("run demo --set learning.lr=3", "unknown key `learning.lr`; did you mean `learning_rate`?"),
+        (
+            "run demo --set name=-rf",
+            "`name`: must be made of letters, digits, `.`, `_` and `-`, and not begin with `-`",
+        ),
         ("run demo --set rounds=3", "unknown key `rounds`; did you mean `system.rounds`?"),
         ("run demo --set sytem.rounds=3", "did you mean `system`?"),
         ("run demo --set eavesdropper.antenas=3", "did you mean `antennas`?"),

@@ -153,6 +153,7 @@ def test_files(tmp_path):
 
 def test_schema_is_json_and_lists_every_section():
     schema = json.loads(json.dumps(airfl.json_schema()))
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert {"system", "learning", "channel", "privacy", "scheme", "engine"} <= set(schema["properties"])
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import airfl
+from airfl.report import progress
 from airfl.report.progress import LateSteps, RunProgress
+from airfl.terminal import be_quiet
 from airfl.transceiver import wideband
 
 BLOCKS = {"channel.coherence_hz": 2.5e6, "scheme.combiner": "auto", "scheme.names": ["airfl-mimo"], "system.trials": 1}
@@ -64,3 +68,31 @@ def test_nothing_is_drawn_where_nobody_looks_on(call, tmp_path, monkeypatch):
     code, _, error = call("run", "paper", *sets, "--scheme", "airfl-mimo", "--out", str(tmp_path / "r"), "--json")
     assert code == 0, error
     assert "blocks …" not in error
+
+
+def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capsys):
+    """Of bars that are not full, and none of what is over before the first line is due."""
+    monkeypatch.setattr(progress, "NEXT_S", 0.02)
+    monkeypatch.setattr(progress, "FIRST_S", 60.0)
+    with progress.Steps("quick", 2) as steps:
+        steps.advance(1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(LateSteps, "PATIENCE_S", 0.0)
+    with LateSteps("drops") as late:
+        said = []
+        for done in (3, 7):
+            late.stand(done, 40)
+            for _ in range(500):
+                said += capsys.readouterr().err.splitlines()
+                if f"airfl: drops {done}/40" in said:
+                    break
+                time.sleep(0.02)
+    assert set(said) == {"airfl: drops 3/40", "airfl: drops 7/40"}
+    be_quiet()
+    try:
+        with LateSteps("drops") as late:
+            late.stand(3, 40)
+            assert type(late._bar) is not progress._Lines
+    finally:
+        be_quiet(False)
+    assert capsys.readouterr().err == ""

@@ -297,7 +297,7 @@ def test_auto_is_bf16_for_convolutions_on_a_cpu_that_has_it(tiny, monkeypatch):
     def precision(name, **engine):
         spec, device = build_model(name, (1, 28, 28), 10), torch.device("cpu")
         config = tiny.replace(engine=engine)
-        return precision_of(choose_engine(config, spec, device, (1, 28, 28)), config, device)
+        return precision_of(choose_engine(config, spec, device, torch.zeros(1, 1, 28, 28)), config, device)
 
     assert precision("small-cnn") == precision("paper-cnn") == "bf16"
     assert precision("small-cnn", precision="float32") == "float32"
@@ -314,7 +314,7 @@ def test_hardware_for_bf16_is_what_torch_tells(units, monkeypatch):
 def test_threads_are_chosen_for_convolutions_on_a_cpu(tiny):
     def chosen(name, device="cpu", **engine):
         config, spec = tiny.replace(engine=engine), build_model(name, (1, 28, 28), 10)
-        return choose_engine(config, spec, torch.device(device), (1, 28, 28))
+        return choose_engine(config, spec, torch.device(device), torch.zeros(1, 1, 28, 28))
 
     engine = chosen("small-cnn", precision="bf16")
     assert isinstance(engine, ThreadsEngine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,15 @@ def test_the_table_fits_and_cuts_no_number(call, monkeypatch, columns, size):
         epsilon = answers[name]["epsilon"]
         assert (shown == "?") if epsilon is None else float(shown) == pytest.approx(epsilon, rel=1e-4)
         assert epsilon is None or not answers[name]["valid"] or float(shown) >= epsilon
+
+
+@pytest.mark.parametrize("target", ["0.1", "8.860022573334675", "1.00000001"])
+def test_a_target_is_rounded_as_what_keeps_it(call, target):
+    asked_for = ("--epsilon", target, "--clip-norm", "1", "--rounds", "3", "--accountant", "gaussian")
+    noise = json.loads(call("epsilon", *asked_for, "--json")[1])["inverse"]["noise_var"]
+    told = " ".join(call("epsilon", *asked_for, "--noise-var", repr(noise))[1].split())
+    spent, limit = re.search(r"Kept: ε ≤ ([\d.]+) at .* The target is ([\d.]+);", told).groups()
+    assert spent == limit == rounded_up(float(target))
 
 
 def test_assumptions_are_behind_explain(call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -16,12 +17,16 @@ from airfl.analysis import audit_run
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS, BudgetError, Ledger, make_accountant
+from airfl.report.page import write_report
 from airfl.report.sentences import headline
 from airfl.rounds import settled
 from airfl.runs.checkpoint import Checkpoints
 from airfl.runs.together import Log
 from airfl.simulate import open_simulation
 from airfl.testing.small import small_config, small_task
+from airfl.web.detail import Details
+from airfl.web.library import Library
+from airfl.wording import at_most_text
 
 CELL = {"system.num_antennas": 3, "channel.power_w": 1e-2, "scheme.names": ["park2023"]}
 #: Updates that spread so much, and a budget so large, that hardly any noise is needed.
@@ -185,9 +190,62 @@ def test_equal_noise_costs_what_it_costs_elsewhere():
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
 
 
-def test_a_report_says_that_nothing_is_proven(tiny):
-    result = airfl.run(tiny.replace({"scheme.names": ["park2023", "airfl-dp"], "privacy.epsilon": 20.0}))
+SOMEBODY = {"eavesdropper.distance_m": 300.0, "eavesdropper.antennas": 2}
+
+
+def test_a_report_says_that_nothing_is_proven(tiny, tmp_path):
+    changes = {"scheme.names": ["park2023", "airfl-dp"], "privacy.epsilon": 20.0, **SOMEBODY}
+    result = airfl.save(airfl.run(tiny.replace(changes)), tmp_path / "run")
     told = " ".join(headline(result))
     assert "so nothing is proven" in told
     assert "booked by `park2023`: no promise" in told
-    assert told.count("learns at most") == 1  # about the other scheme
+    assert told.count("learns at most") == 2  # both about the other scheme, one of them to the eavesdropper
+    assert told.count("learns up to") == 1
+    marks = {name: entry["noise_follows_data"] for name, entry in result.summary["schemes"].items()}
+    assert marks == {"park2023": True, "airfl-dp": False}
+    shown = Details(tmp_path).of(Library(tmp_path).look(), "run:park2023")
+    seen = [row["proven"] for one in shown["observers"] for row in one["accountants"]]
+    assert len(seen) > 8
+    assert not any(seen)
+    page = write_report(result, tmp_path / "page").read_text()
+    assert "gives away, to whom" in page
+    assert page.index("not a proof, for comparison") < page.index(ACCOUNTANTS["gaussian"].assumptions[:30])
+
+
+def test_nobody_gets_an_upper_bound_from_its_ledger(tiny, tmp_path, call):
+    airfl.save(airfl.run(tiny.replace({"scheme.names": ["park2023"], "privacy.epsilon": 20.0})), tmp_path / "run")
+    for asked in ((), ("--observer", "base-station"), ("--accountant", "gaussian"), ("--accountant", "park2023")):
+        code, out, err = call("epsilon", "--ledger", str(tmp_path / "run"), *asked)
+        assert (code, err) == (0, "")
+        assert "That is not a proof, since the noise was chosen by an estimate" in " ".join(out.split())
+        assert "≤" not in out
+        assert "upper bound" not in out
+        assert " proven" not in out
+        told = json.loads(call("epsilon", "--ledger", str(tmp_path / "run"), *asked, "--json")[1])
+        assert (told["epsilon"], told["known"], told["accountant"], told["against"]) == (None, False, None, {})
+        assert not any(entry["valid"] for entry in told["accountants"].values())
+    ledger = airfl.load(tmp_path / "run").schemes["park2023"].ledgers[0]
+    assert privacy.proven([Ledger(), ledger], 1e-5, "zero-out") == []
+    with pytest.raises(privacy.PrivacyError, match="estimate from updates"):
+        privacy.to_dp_event(ledger, "zero-out")
+
+
+def test_a_study_says_so_too(tiny, tmp_path, call):
+    study = tmp_path / "study"
+    changes = {"system.rounds": 2, "privacy.neighbours": "zero-out"}
+    rows = airfl.sweep(
+        tiny.replace(changes), study, axes={"privacy.epsilon": [20.0]}, schemes=["park2023", "airfl-dp"], progress=None
+    )
+    assert [row["noise_follows_data"] for row in rows] == [True, False]
+    told = " ".join(call("report", str(study))[1].split())
+    assert "not a proof) follows an estimate from updates: no ε of it is a proof" in told
+    assert "booked is not a proof" not in told
+    (only,) = [row for row in rows if row["scheme"] == "airfl-dp"]
+    most = at_most_text(only["epsilon_by_observer"]["base-station"]["gaussian"])
+    assert f"learns up to ε = {most}." in told  # about the other one alone
+
+
+def test_flower_does_not_show_it(tiny):
+    course = pytest.importorskip("airfl.flower.course")
+    with pytest.raises(InputError, match="estimate from updates"):
+        course.Course(tiny, "park2023", 0, None, None)

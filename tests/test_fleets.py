@@ -307,6 +307,30 @@ def test_a_personal_layer_is_plain_gradient_descent_on_it(model: str) -> None:
     assert seen_by_last(spec, start, inputs).shape == (40, 64 if model == "mlp" else 4)
 
 
+def test_a_personal_layer_may_be_one_that_nobody_trains_before() -> None:
+    inputs, labels = torch.randn(12, 4), torch.arange(12) % 3
+    parts = (np.arange(8), np.array([0, 3, 8]), np.arange(8, 12), np.array([0, 2, 4]))
+    frozen, whole = (build_model(f"tests.test_fleets:{name}", (4,), 3) for name in ("frozen_last", "two_layers"))
+    start = frozen.initial(1)
+    both = whole.flatten(frozen.state_dict(start))
+    assert (frozen.dim, whole.dim) == (25, 43)
+    found, expected = (
+        personal_scores(spec, vector, inputs, labels, parts, 3, 0.5)
+        for spec, vector in ((frozen, start), (whole, both))
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def two_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+
+
+def frozen_last() -> nn.Module:
+    module = two_layers()
+    module[1].requires_grad_(False)
+    return module
+
+
 def test_a_model_without_a_last_layer_is_refused() -> None:
     with pytest.raises(InputError, match="does not end with one"):
         seen_by_last(build_model("tests.test_fleets:no_last_layer", (4,), 3), torch.zeros(15), torch.zeros(2, 4))

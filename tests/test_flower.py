@@ -106,6 +106,13 @@ def test_both_runtimes_book_the_same_and_train_alike(tiny, changes):
         assert np.array_equal(*both, equal_nan=True)
 
 
+def test_draws_that_flower_has_no_word_for_have_no_accountant_of_its_own():
+    strategy, _, _ = start(small(scheme__names=["replacement"], system__participation=0.5), moved(0.1))
+    assert strategy.course.epsilon() <= 20.0
+    with pytest.raises(airfl.InputError, match="no word for how scheme `replacement` draws"):
+        strategy.accountant  # noqa: B018
+
+
 def test_who_is_asked_is_airfls_own_draw():
     config = small(system__sampling="poisson", system__participation=0.5, system__rounds=6, system__num_antennas=16)
     strategy, grid, _ = start(config, moved(0.01))

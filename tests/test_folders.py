@@ -21,9 +21,10 @@ from airfl.errors import InputError
 from airfl.privacy import PrivacyError
 from airfl.report import write_report
 from airfl.report.figures import FIGURES as DRAWN
-from airfl.runs import manifest, unfinished
+from airfl.runs import ledgers, manifest, unfinished
 from airfl.runs.lock import LOCK, is_locked, locked
 from airfl.runs.sameness import processor
+from tests.fuzz import inprocess
 
 ROUNDS = 40
 SMALL = [
@@ -263,6 +264,88 @@ def test_report_makes_page_and_figures_anew(folder, call):
     assert not (folder / LOCK).exists()
 
 
+def refused(*arguments, folder):
+    """What a command said that was refused in a sentence; one that hangs is ended."""
+    ended = inprocess.call(*arguments, folder=folder)
+    assert not ended.hung
+    assert ended.refused, ended.error
+    return ended.sentences[0]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "summary.json", "model.safetensors", "report.html", "resume.json"])
+def test_a_pipe_where_a_file_belongs_is_not_waited_for(folder, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(inprocess, "PATIENCE", 20)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    for command in (["report", "o"], ["report", "o", "--out", "f"], ["epsilon", "--ledger", "o"], ["status", "o"],
+                    ["run", "--resume", "o"], ["run", "paper", *SMALL, "--out", "o", "--force"]):  # fmt: skip
+        assert f"`o/{name}` is a pipe" in refused(*command, folder=tmp_path), command
+    (folder / name).unlink()
+    os.mkfifo(folder / "mine.json")  # what is none of our names is none of our business
+    assert "pipe" not in inprocess.call("report", "o", folder=tmp_path).error
+
+
+def test_a_file_that_is_far_too_large_is_not_read(folder, monkeypatch):
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    grows = ("ledger.json", "rounds.parquet", "model.safetensors", "report.html")
+    most = max(size for name, size in sizes.items() if name not in grows)
+    monkeypatch.setattr(ledgers, "MOST", most)
+    assert max(sizes[name] for name in grows[:3]) > most
+    assert airfl.load(folder).schemes  # what grows with rounds, devices and models may be larger
+    with monkeypatch.context() as patch:
+        patch.setattr("airfl.memory.physical_bytes", lambda: most)
+        with pytest.raises(InputError, match="more than half of this machine's memory"):
+            airfl.load(folder)
+    (folder / "report.html").write_bytes(bytes(most + 1))
+    assert airfl.load(folder).schemes  # a page is made anew
+    monkeypatch.setattr(ledgers, "check_contents", lambda *a: pytest.fail("it was read"))
+    for name, words in (("model.safetensors", "is large, and not what was written"), ("summary.json", "far smaller")):
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(bytes(most + 1))
+        with pytest.raises(InputError, match=words):
+            airfl.load(folder)
+        (folder / name).write_bytes(before)
+
+
+@pytest.mark.parametrize("command", ["report", "status", "epsilon"])
+def test_a_run_that_is_not_finished_says_how_to_go_on(call, tmp_path, command):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "resume.json").write_text("{}")
+    words = [command, *(["--ledger"] if command == "epsilon" else []), "o"]
+    assert call(*words) == (2, "", "airfl: the run in `o` is not finished; go on with: airfl run --resume o\n")
+    if command != "epsilon":
+        with locked(tmp_path / "o"):
+            assert "another airfl is at work there; wait for it" in call(*words)[2]
+
+
+def test_a_run_on_a_disk_that_can_only_be_read_is_reported(folder, call, monkeypatch, caplog):
+    def acquire(self, **more):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.lock_file)
+
+    (folder / LOCK).touch()  # a killed one left it before the disk was made read-only
+    before = files_in(folder)
+    monkeypatch.setattr("airfl.runs.lock.FileLock.acquire", acquire)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    assert not is_locked(folder)
+    code, out, error = call("report", "o")
+    assert (code, "AirFL-DP" in out, "Report:" in out, error) == (0, True, False, "")
+    assert "report.html stays as it is" in caplog.text
+    assert json.loads(call("report", "o", "--json")[1])["schemes"]
+    assert files_in(folder) == before
+
+
+def test_a_name_that_is_no_text_goes_out_as_it_came_in(folder, tmp_path):
+    """Where it is written down its odd byte is spelt."""
+    name = os.fsdecode(b"caf\xe9")
+    folder.rename(tmp_path / name)
+    command = [sys.executable, "-m", "airfl.cli", "report", name, "--out", f"fig-{name}"]
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, cwd=tmp_path, env=strict, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b"fig-caf\xe9/report.html\n")
+    assert r"airfl report 'caf\xe9'" in (tmp_path / f"fig-{name}" / "table.tex").read_text()
+
+
 # One writer
 
 
@@ -313,6 +396,20 @@ def test_after_a_kill_the_folder_is_free(tmp_path):
     with locked(tmp_path / "o"):
         assert is_locked(tmp_path / "o")
     assert runs.prepare_folder(tmp_path / "o") == tmp_path / "o"
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(__file__), os.mkfifo]
+)
+def test_what_has_the_name_of_a_lock_and_is_none_holds_nobody_up(folder, call, make):
+    make(folder / LOCK)
+    assert not is_locked(folder)
+    for command in (["report", "o"], ["run", "paper", *SMALL, "--out", "o", "--force"]):
+        code, _, error = call(*command)
+        assert (code, "another airfl" in error, len(error.splitlines())) == (2, False, 1), error
+        assert f"`o/{LOCK}` is a folder or a link" in error
+        assert "remove it" in error
+    assert airfl.load(folder).schemes
 
 
 def test_many_who_come_and_go_never_meet(tmp_path):

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 import airfl
+from airfl.devices import load_samples, open_task
 from airfl.imports import BESIDE, look_beside
 from airfl.report import headline
+from airfl.rounds.booking import GAIN_ROUNDING
 from airfl.schemes import (
     Clip,
     ClipWithNoise,
@@ -26,6 +28,8 @@ from airfl.schemes import (
     Policy,
     Scheme,
 )
+from airfl.shards.share import quantum
+from airfl.simulate import open_simulation
 from tests.test_examples import EXAMPLES
 
 HERE = "tests.test_outside"
@@ -235,6 +239,62 @@ class Longer(Clip):
         return 3.0 * clip_norm
 
 
+class Close(Clip):
+    """Sends something nearly as long as it says, whatever its update is."""
+
+    below = 5e-7
+
+    def encode(self, block, clip_norm, memory):
+        sent = torch.zeros_like(block.updates)
+        sent[:, 0] = clip_norm * (1.0 - self.below)
+        return dataclasses.replace(super().encode(block, clip_norm, memory), block=block.with_updates(sent))
+
+
+class LessClose(Close):
+    below = 1.1e-6
+
+
+class LittleRoom(Close):
+    room, below = 1e-7, 2e-7
+
+
+class NoRoom(Clip):
+    room = 1e-9
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("Close", "leave 1e-06 of it for rounding"),
+        ("NoRoom", "`room`, of at least 1e-08"),
+        ("LittleRoom", None),
+        ("LessClose", None),
+    ],
+)
+def test_what_an_encoder_may_send_and_what_rounding_adds_is_booked(tiny, part, words):
+    """Shards and gains round within what an encoder is held to leave: one number, whatever else is configured."""
+    config = tiny.replace({"scheme.names": ["airfl-mimo"], "scheme.encoder": f"{HERE}:{part}", "system.trials": 1})
+    if words is not None:
+        with pytest.raises(airfl.InputError, match=words):
+            airfl.run(config)
+        return
+    task = open_task(config, (0,), load_samples(config, torch.device("cpu")))
+    simulation = open_simulation(config, "airfl-mimo", task)
+    step = simulation.advance(simulation.init())
+    member = simulation.member(step.setting, None)
+    most = 1
+    while True:  # as many devices as shards take
+        try:
+            unit = quantum(member, 2 * most)
+        except airfl.InputError:
+            break
+        most *= 2
+    booked = step.after.ledgers[0].events[0].clip_norm
+    sent = booked * (1.0 - simulation.scheme.encoder.below) + unit * member.dim**0.5
+    assert most > 2**10
+    assert sent * (1.0 + GAIN_ROUNDING) <= booked
+
+
 def airfl_in(folder, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(Path(airfl.__file__).parents[1])}
     environment.pop(BESIDE, None)
@@ -259,6 +319,10 @@ def test_only_what_is_named_is_executed(tiny, tmp_path):
             elsewhere, "run", str(received / "c.toml"), "--no-imports", "--set", f"scheme.encoder={named}"
         )
         assert refused.returncode == 2
+    assert not mark.exists()
+    taken = airfl_in(elsewhere, "run", str(received / "c.toml"), "--set", "scheme.combiner=random:part", "--out", "r")
+    assert taken.returncode == 2
+    assert "`random` is Python's own, and no file stands in for it: rename yours" in taken.stderr
     assert not mark.exists()
     (received / "mine.py").write_text("def first(channels):\n    return channels[..., 0, :]\n")
     named = airfl_in(

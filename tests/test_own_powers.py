@@ -25,6 +25,11 @@ from airfl.transceiver import Cover, base_station_sight
 
 ONE = torch.ones((), dtype=torch.float64)
 CELL = {"system.num_antennas": 3, "channel.power_w": 1e-3}
+#: Rounds in which nobody takes part, and devices that never do.
+COINS = {
+    "system.sampling": "poisson", "system.participation": 0.2, "system.rounds": 4, "channel.power_w": 0.2,
+    "scheme.combiner": "auto", "scheme.combiner_columns": "all",
+}  # fmt: skip
 
 
 def opened(overrides=None, scheme="liu2024"):
@@ -48,6 +53,19 @@ def test_visibility_counts_every_power_for_itself(seed, k, m, colluding):
     assert np.allclose(sight.seen(ONE, Cover.of(own=own, quadrature=own)).numpy(), brute, rtol=1e-9)
 
 
+@pytest.mark.parametrize("scheme", ["airfl-dp", "one-bit", "koda2020"])
+@pytest.mark.parametrize("power", [1e-9, 0.2])
+def test_where_nobody_listens_to_antennas_all_add_alike(scheme, power):
+    """A promise to who sees models gives powers of their own nothing to go by."""
+    changes = {"scheme.encoder": "airfl.schemes.encoders:ClipWithOwnNoise", "channel.power_w": power}
+    simulation = opened(changes, scheme)
+    share = simulation.schedule.cover.share
+    assert share is not None
+    assert bool((share == 1.0).all())
+    *_, (state, _) = simulation.rounds()
+    simulation.release(state)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -58,6 +76,9 @@ def test_visibility_counts_every_power_for_itself(seed, k, m, colluding):
         {"system.dropout": 0.2},
         {"system.participation": 0.5},
         {"channel.power_w": 1e-12},
+        {**COINS, "system.seed": 4},
+        {**COINS, "system.seed": 3, "scheme.combiner_columns": "active"},
+        {**COINS, "system.participation": 1e-9},
     ],
 )
 def test_it_never_takes_more_noise_than_equal_powers_and_keeps_the_promise(overrides):

@@ -215,7 +215,11 @@ def verdict(config, plan):
 def test_the_perk_test_counts_as_the_ledger_does(poisson, columns, beyond):
     """Noise that nobody lifts tells who took part, so credit for hiding it must not make a link a perk."""
     config = poisson.replace({"scheme.combiner_columns": columns, "system.rounds": 12, "system.participation": 0.1})
-    (found,) = plan_of(config, trials=(0,)).perks()
+    louder = plan_of(config, trials=(0,))
+    if columns == "active":  # every set is lifted to one floor, and what no credit is due for would tell who came
+        assert (louder.hides, louder.perks()) == (True, [])
+        louder = plan_of(config.replace({"privacy.accountant": "gaussian"}), trials=(0,))
+    (found,) = louder.perks()
     config = config.replace({"channel.power_w": found.power_threshold_w * beyond})
     plan = plan_of(config, trials=(0,))
     (found,) = plan.perks()

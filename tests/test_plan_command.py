@@ -415,7 +415,7 @@ LINK = "--antennas 4 --power 1e-9 --distance 100 --bandwidth 1e6 --parameters 10
         (f"{LINK} --devices 10 --neighbours friends", "`neighbours` must be one of zero-out, replace"),
         ("urban-cell --snr -70 --solve-for power", "leave out --snr"),
         ("urban-cell --noise-var 1 --solve-for parameters", "with --noise-var ε does not depend on it"),
-        ("urban-cell --antennas 1000", "the planner knows 1 to 256 antennas"),
+        ("urban-cell --antennas 1000", "the tables of combiners know 1 to 256 antennas; got 1,000: --drops 4 draws"),
         ("urban-cell --solve-for devices --epsilon 1", "dB too good; lower --power or --snr"),
         ("urban-cell --solve-for antennas", "even one antenna leaves free ε at"),
         ("urban-cell --solve-for rounds", "not even one round fits"),

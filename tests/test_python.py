@@ -320,6 +320,7 @@ def test_every_study_reads_its_data_anew_and_once(small, tmp_path, monkeypatch):
     assert own_data.calls == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*batched by vmap")
 def test_a_function_or_class_makes_a_new_network_for_every_trial(small):
     class Own(nn.Module):
         def __init__(self):

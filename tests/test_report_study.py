@@ -14,7 +14,6 @@ import pytest
 
 import airfl
 from airfl import runs, sweeps
-from airfl.catalogue import SCHEMES
 from airfl.report import latex, study_page, write_report
 from airfl.report.figures import STYLES, style_of, styles_for
 from airfl.report.html import DARK, LIGHT, contrast, inline, readable
@@ -23,6 +22,7 @@ from airfl.report.perk_figure import LINES
 from airfl.report.study_fields import snr_db
 from airfl.study import make_study
 from airfl.sweeps.executors import InProcess, Settings
+from airfl.traits import SCHEMES
 from airfl.wording import epsilon_text
 
 ROOT = Path(__file__).parents[1]

@@ -16,9 +16,10 @@ from airfl import runs, sweeps
 from airfl.errors import InputError
 from airfl.privacy import ACCOUNTANTS
 from airfl.report import headline, write_report
+from airfl.report.figures import render_figures
 from airfl.report.sentences import epsilon_meaning, epsilon_text, percent, perk_sentence
 from airfl.sweeps import planfile
-from airfl.wording import at_most_text
+from airfl.wording import at_most_text, rounded_up
 
 
 @pytest.fixture
@@ -227,6 +228,26 @@ def test_what_is_said_to_be_the_most_is_never_less(epsilon):
     shown = float(at_most_text(epsilon).replace(",", ""))
     assert shown >= epsilon * (1 - 2e-9)
     assert shown <= epsilon * 1.1
+
+
+@given(st.floats(1e-6, 1e9), st.floats(0.0, 1e-3))
+def test_what_keeps_a_budget_never_looks_overspent(budget, left):
+    for text in (at_most_text, rounded_up):
+        shown = [float(text(value).replace(",", "")) for value in (budget * (1.0 - left), budget)]
+        assert shown[0] <= shown[1]
+    assert at_most_text(8.860022573334675) == at_most_text(8.860022573334119) == "8.87"
+    assert [rounded_up(value) for value in (0.1, 1.1, 8.0)] == ["0.1", "1.1", "8"]
+
+
+def test_a_budget_is_rounded_as_what_was_spent(tiny):
+    """A budget of 50.01 is 50.1 in words, and so is what was spent of it."""
+    changes = {"scheme.names": ["airfl-dp"], "privacy.accountant": "paper", "privacy.epsilon": 50.01}
+    result = airfl.run(tiny.replace(changes))
+    assert "The budget of ε = 50.1 was booked by `paper`" in " ".join(headline(result))
+    assert "(booked by paper: 50.1)" in repr(result)
+    assert result.schemes["airfl-dp"].final()[0].epsilon <= 50.01
+    drawn = render_figures(result)["budget.svg"].decode()
+    assert "budget ε = 50.1" in drawn
 
 
 def test_a_run_and_a_study_by_the_older_name_are_read(result, tmp_path, tiny):

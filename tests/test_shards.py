@@ -24,6 +24,7 @@ KINDS = {
     "complex": {"channel.symbols": "complex", "channel.phase_error_rad": 0.2, "scheme.names": ["airfl-mimo"]},
     "no-clip": {"scheme.names": ["fedavg", "fedavg-clip"]},
     "energy": {"scheme.names": ["nc-airfl"]},
+    "frozen": {"learning.model": "tests.test_models_and_engines:fine_tuned", "engine.backend": "batched"},
     "threads": {"learning.model": "mlp", "engine.backend": "threads", "system.trials": 1, "system.rounds": 2},
 }
 

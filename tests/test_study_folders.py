@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from airfl.imports import source_digest
 from airfl.runs.sameness import processor
 from airfl.sweeps import planfile
 from airfl.sweeps.batch import Folder
+from tests.fuzz import inprocess
 from tests.test_sweep import STUDY, flip
 
 TEXT = tomli_w.dumps(STUDY)
@@ -166,6 +168,28 @@ def test_a_report_needs_no_base_file(call, tmp_path):
     assert call("sweep", "s.toml", "--out", "o", "--json")[0] == 0
     (tmp_path / "base.toml").unlink()
     assert len(json.loads(call("report", "o", "--json")[1])["rows"]) == 2
+
+
+@pytest.mark.parametrize("name", ["plan.json", "study.toml", "provenance.json", "parts/batch-00000.parquet"])
+def test_a_pipe_where_a_file_belongs_is_not_waited_for(copy, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(inprocess, "PATIENCE", 20)
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    for command in (["report", "o"], ["report", "o", "--out", "f"], ["status", "o"],
+                    ["sweep", "s.toml", "--out", "o", "--resume"]):  # fmt: skip
+        ended = inprocess.call(*command, folder=tmp_path)
+        assert not ended.hung, command
+        assert ended.refused, ended.error
+        assert f"`o/{name}` is a pipe" in ended.sentences[0]
+
+
+@pytest.mark.parametrize("command", ["report", "status"])
+def test_a_folder_whose_name_is_no_text_is_refused(call, copy, tmp_path, command):
+    """PyArrow opens nothing there."""
+    copy.rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    code, _, error = call(command, os.fsdecode(b"caf\xe9"))
+    assert (code, len(error.splitlines())) == (2, 1)
+    assert r"the name of the folder `caf\xe9` is no UTF-8 text" in error
 
 
 def swap(path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_folder_without_ledgers_is_read_as_before(erred, tmp_path):
         older["format"] = batches.NO_LEDGERS
         folder.receipt(batch).write_text(json.dumps({**older, "checksum": batches._checksum(older)}))
     rows = sweeps.summarise(plan, folder)
-    assert rows == [{**row, "epsilon_by_observer": None} for row in before]
+    assert rows == [{**row, "epsilon_by_observer": None, "noise_follows_data": None} for row in before]
     assert len(studies.gather(plan, folder, "authors", every_round=True)) == 2 * 3
     with pytest.raises(InputError, match="before studies kept their ledgers"):
         sweeps.ledgers_of(folder.path, 0, "airfl-dp")

@@ -629,7 +629,11 @@ def test_command_line(call, tmp_path):
     code, out, _ = call("sweep", "s.toml", "--dry-run", "--json")
     assert (code, json.loads(out)) == (0, {"cells": 16, "batches": 2})
     code, out, _ = call("sweep", "s.toml", "--dry-run")
-    assert "16 cells" in out
+    assert "16 cells in 2 batches" in out
+    (tmp_path / "one.toml").write_text("name = 'one'\nbase = 'demo'\nschemes = ['fedavg']\ntrials = 1\n")
+    assert (
+        call("sweep", "one.toml", "--dry-run")[1] == "one: 1 configuration, all schemes, 1 trial: 1 cell in 1 batch\n"
+    )
     code, out, _ = call("sweep", "s.toml", "--out", "o", "--json")
     assert code == 0
     assert json.loads(out.splitlines()[-1])["done"] == 16

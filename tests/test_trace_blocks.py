@@ -116,7 +116,7 @@ def test_a_run_with_measured_blocks_keeps_its_budget(tiny, tmp_path, measured):
     ],
 )
 def test_files_that_do_not_fit_are_one_sentence(tiny, tmp_path, cut, shape, message):
-    config = traced(tiny, tmp_path, {**cut, "scheme.combiner": "auto"}, block_channels=np.ones(shape))
+    config = traced(tiny, tmp_path, {**cut, "scheme.combiner": "auto"}, block_channels=np.ones(shape, complex))
     with pytest.raises(InputError, match=message) as refused:
         schedule_of(config, (0,))
     assert "\n" not in str(refused.value)

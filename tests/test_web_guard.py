@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -14,7 +15,7 @@ pytest.importorskip("starlette")
 import uvicorn
 
 from airfl.errors import InputError
-from airfl.web import guard, server
+from airfl.web import guard, limits, server
 from airfl.web.app import Site, make_app
 from airfl.web.guard import HEADERS, Door
 from airfl.web.limits import PATH_BYTES, QUERY_BYTES
@@ -259,10 +260,10 @@ def serving(app):
             thread.join(10.0)
 
 
-def talk(port, data, wait=5.0):
+def talk(port, data, wait=5.0, source="127.0.0.1"):
     """What the server answers to some bytes, until it closes or falls silent."""
     found = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=wait) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=wait, source_address=(source, 0)) as line:
         try:
             line.sendall(data)
             while part := line.recv(65536):
@@ -272,6 +273,72 @@ def talk(port, data, wait=5.0):
         except (TimeoutError, ConnectionError):
             pass
     return found
+
+
+@contextmanager
+def dripping(port, sources, count, data=b"GET /plan HTTP/1.1\r\nX: slow"):
+    """Connections that begin a request."""
+    with ExitStack() as stack:
+        lines = []
+        for number in range(count):
+            address = (sources[number % len(sources)], 0)
+            line = socket.create_connection(("127.0.0.1", port), timeout=30, source_address=address)
+            lines.append(stack.enter_context(line))
+            with suppress(ConnectionError):  # closed already
+                line.sendall(data)
+        yield lines
+
+
+def are_open(lines):
+    """How many of some connections nobody has closed."""
+    count = 0
+    for line in lines:
+        line.setblocking(False)
+        try:
+            count += line.recv(1) != b""
+        except BlockingIOError:
+            count += 1
+        except ConnectionError:
+            continue
+    return count
+
+
+#: On Linux all of 127.0.0.0/8 is this machine.
+NEIGHBOURS = [f"127.0.0.{last}" for last in range(2, 8)]
+MANY_ADDRESSES = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="this machine has one address here")
+
+
+@pytest.mark.parametrize(
+    ("sources", "most"),
+    [(["127.0.0.1"], limits.OF_ADDRESS), pytest.param(NEIGHBOURS, limits.CONNECTIONS, marks=MANY_ADDRESSES)],
+)
+def test_who_drips_keeps_nobody_out(site, monkeypatch, sources, most):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 600.0)  # none of them is cut off for being slow
+    with serving(lambda listening: make_app(None, Door(port=listening.getsockname()[1]), site)) as port:
+        asked = f"GET /plan HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+        with dripping(port, sources, 150) as lines:
+            for _ in range(3):
+                assert b" 200 " in talk(port, asked)
+            assert most - 5 <= are_open(lines) < most
+        assert b" 200 " in talk(port, asked)
+
+
+@MANY_ADDRESSES
+def test_who_waits_for_many_answers_keeps_nobody_else_out(monkeypatch):
+    """The connections of an address that are all being answered are its share; the rest is for others."""
+    over, begun = threading.Event(), threading.Semaphore(0)
+    monkeypatch.setattr("airfl.web.app.answer_to", lambda *a, **k: over.wait(20) and {})
+    refusal = guard.Guard._refusal
+    monkeypatch.setattr(guard.Guard, "_refusal", lambda self, scope: begun.release() or refusal(self, scope))
+    with serving(lambda listening: make_app(None, Door(port=listening.getsockname()[1]), Site(None))) as port:
+        host = f"Host: 127.0.0.1:{port}\r\n\r\n".encode()
+        slow = b"GET /api/plan?scenario=satellite-iot&live=1 HTTP/1.1\r\n" + host
+        with dripping(port, ["127.0.0.1"], limits.OF_ADDRESS, slow) as lines:
+            assert all(begun.acquire(timeout=30) for _ in lines)
+            assert talk(port, b"GET /plan HTTP/1.1\r\n" + host) == b""
+            assert b" 200 " in talk(port, b"GET /plan HTTP/1.1\r\n" + host, source=NEIGHBOURS[0])
+            assert are_open(lines) == limits.OF_ADDRESS
+            over.set()
 
 
 def test_attacks_on_the_wire(site, monkeypatch):

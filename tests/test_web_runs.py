@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from airfl import runs, sweeps
 from airfl.errors import InputError
+from airfl.runs.ledgers import MOST
 from airfl.runs.lock import LOCK
 from airfl.runs.manifest import Manifest
 from airfl.web.app import Site, make_app
@@ -29,6 +30,7 @@ from airfl.web.items import row_of
 from airfl.web.library import Library
 from airfl.web.limits import PAGE_ROWS
 from airfl.web.rows import chosen, ordered, paged
+from tests.fuzz import inprocess
 from tests.web_client import PORT, client_of
 from tests.web_folders import make_run, make_study_folder
 
@@ -276,6 +278,63 @@ def test_a_corrupted_folder_is_shown_as_damaged(client, root, kind):
     assert "problem" not in shown[0 if folder == "a-study" else 1]
     if folder == "a-run":
         assert "problem" in shown[0]
+
+
+PIPES = ["a-run/summary.json", "a-run/manifest.json", "a-run/config.toml", "a-study/plan.json", "a-study/study.toml",
+         "a-study/parts/batch-00000.json", "a-study/parts/batch-00001.parquet", "paper/claims.json"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_where_a_file_belongs_is_one_bad_row(root, tmp_path, name):
+    """Nobody waits for it, and it costs the other folders nothing."""
+    folder, place = name.partition("/")[0], root / name
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    with inprocess.limited(20):
+        found = {item.folder: item for item in Library(root).look().items}
+        Export(root, tmp_path / "out").write(lambda count: None)
+    assert (found[folder].state, found[folder].rows) == ("refused", ())
+    assert "is a pipe" in found[folder].message
+    assert {item.state for item in found.values() if item.folder != folder} == {"done"}
+
+
+def test_a_file_that_is_far_too_large_is_one_bad_row(client, root):
+    os.truncate(root / "a-run" / "summary.json", MOST + 1)  # a hole, which takes no room
+    assert items(client)["a-run"]["state"] == "refused"
+    assert "far smaller" in items(client)["a-run"]["message"]
+    assert items(client)["a-study"]["state"] == "done"
+
+
+def test_a_name_that_is_no_text_is_one_bad_row(client, root, tmp_path):
+    odd = os.fsdecode(b"caf\xe9")
+    shutil.copytree(root / "a-run", root / odd / "deeper")
+    (root / f"link-{odd}").symlink_to(root)
+    found = items(client)
+    assert found[r"caf\xe9/deeper"]["state"] == "refused"
+    assert "rename it" in found[r"caf\xe9/deeper"]["message"]
+    assert {found[name]["state"] for name in ("a-run", "a-study")} == {"done"}
+    assert r"`./link-caf\xe9` is a link" in rows(client)["notes"][0]
+    Export(root, tmp_path / "out").write(lambda count: None)
+    assert r"caf\\xe9/deeper" in (tmp_path / "out" / "data" / "index.js").read_text()
+
+
+@pytest.mark.parametrize("half", [r"\ud800", r"\udce9"])
+def test_half_a_character_in_a_summary_costs_nobody_a_page(client, root, tmp_path, half):
+    """JSON may spell it, and no address can have it."""
+    (root / "a-run" / "manifest.json").unlink()
+    summary = root / "a-run" / "summary.json"
+    summary.write_text(summary.read_text().replace('"airfl-dp": {', f'"odd{half}": {{'))
+    assert "a-run:odd?" in {row["id"] for row in rows(client)["rows"]}
+    Export(root, tmp_path / "out").write(lambda count: None)
+    assert "a-run:odd?" in (tmp_path / "out" / "data" / "index.js").read_text()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere"), os.mkfifo])
+def test_what_has_the_name_of_a_lock_and_is_none_is_nobody_at_work(client, root, make):
+    make(root / "a-run" / LOCK)
+    assert items(client)["a-run"]["state"] == "done"
+    assert not rows(client)["live"]
 
 
 def test_the_sound_part_of_a_damaged_study_is_shown(client, root):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import calling, import_object, is_import_path
-from airfl.privacy import ACCOUNTANTS, OBSERVERS, Accountant, Budget, Observer, shown
+from airfl.privacy import ACCOUNTANTS, OBSERVERS, Accountant, Budget, Ledger, Observer, proves, shown
 
 _ASKED = ("name", "label", "assumptions", "observers", "valid", "epsilon", "delta", "budget")
 
@@ -65,9 +66,9 @@ def observers_in(config: Config) -> tuple[Observer, ...]:
     return tuple(name for name in OBSERVERS if name != "eavesdropper" or config.eavesdropper is not None)
 
 
-def is_proven(name: str) -> bool:
-    """Whether an accountant's ε is proven; of one from outside airfl cannot know."""
-    return not is_import_path(name) and ACCOUNTANTS[name].valid
+def is_proven(name: str, ledgers: Iterable[Ledger] = ()) -> bool:
+    """Whether an accountant's ε, of these ledgers, is proven; of one from outside airfl cannot know."""
+    return not is_import_path(name) and proves(ACCOUNTANTS[name], ledgers)
 
 
 def label_of(name: str) -> str:

@@ -90,12 +90,13 @@ def is_import_path(name: str) -> bool:
 def nearest(name: str, known: Iterable[str]) -> str:
     """A question that names the nearest of some names, or one that shares a word; empty where none is near.
 
-    In a short name two letters in each other's place are a large part of it, and near all the same.
+    In a short name two letters in each other's place are a large part of it, and near all the same; so are initials.
     """
     spelt = {item.lower().lstrip("-"): item for item in known}
     own = name.lower().lstrip("-")
     close = difflib.get_close_matches(own, spelt, n=1, cutoff=0.7)
-    close = close or [item for item in spelt if _swapped(own, item)] or [item for item in spelt if _share(own, item)]
+    for is_near in (_swapped, _begins, _share):
+        close = close or [item for item in spelt if is_near(own, item)]
     return f"; did you mean `{spelt[close[0]]}`?" if close else ""
 
 
@@ -106,6 +107,12 @@ def _swapped(name: str, known: str) -> bool:
         return False
     first, second = wrong
     return name[first] == known[second] and name[second] == known[first]
+
+
+def _begins(name: str, known: str) -> bool:
+    """Whether a name is the initials of a known one's words: `lr`."""
+    words = re.split("[-_]", known)
+    return len(words) > 1 and name == "".join(word[:1] for word in words)
 
 
 def _share(name: str, known: str) -> bool:

@@ -98,9 +98,11 @@ def import_object(path: str, what: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except Exception as error:  # user code may fail in any way while it is imported
-        raise InputError(
-            f"{what} `{path}` cannot be imported: {about_file(error)}; expected package.module:name"
-        ) from error
+        root, hint = module_name.partition(".")[0], "expected package.module:name"
+        if root == "airfl" or root in sys.stdlib_module_names:
+            whose = "airfl's" if root == "airfl" else "Python's"
+            hint = f"`{root}` is {whose} own, and no file stands in for it: rename yours"
+        raise InputError(f"{what} `{path}` cannot be imported: {about_file(error)}; {hint}") from error
     finally:
         for place in places:
             sys.path.remove(place)

@@ -136,5 +136,5 @@ def open_simulation(config: Config, wanted: str | Scheme, task: Task, radio: Rad
     uplink = (SignalUplink if whole else EquivalentUplink)(config.system.seed, task.trials)
     start = task.initial_models()
     rounds.check_diameter(config.learning.domain_diameter, start)
-    engine = choose_engine(config, task.spec, task.inputs.device, tuple(task.inputs.shape[1:]))
+    engine = choose_engine(config, task.spec, task.inputs.device, task.inputs)
     return Simulation(config, scheme, task, schedule, engine, uplink, start)

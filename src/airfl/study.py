@@ -44,6 +44,7 @@ from airfl.imports import look_beside
 from airfl.memory import Need, needs_of, require_memory
 from airfl.toml import parse_toml
 from airfl.version import __version__
+from airfl.wording import counted
 
 Point = dict[str, Any]
 
@@ -217,8 +218,9 @@ class Plan:
     def describe(self) -> list[str]:
         """What the study would do, in lines."""
         lines = [
-            f"{self.study.name}: {len(self.points)} configurations, their schemes, {self.base.system.trials} trials: "
-            f"{self.num_cells} cells in {len(self.batches)} batches"
+            f"{self.study.name}: {counted(len(self.points), 'configuration')}, all schemes, "
+            f"{counted(self.base.system.trials, 'trial')}: {counted(self.num_cells, 'cell')} in "
+            f"{len(self.batches):,} batch{'' if len(self.batches) == 1 else 'es'}"
         ]
         for axis in self.study.axes:
             values = list(dict.fromkeys(str(point[axis]) for point in self.points if axis in point))

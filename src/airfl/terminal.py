@@ -33,7 +33,12 @@ def is_quiet() -> bool:
 def note(text: str) -> None:
     """A word on standard error that is neither a result nor an error."""
     if not _quiet:
-        print(f"airfl: {text}", file=sys.stderr)
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """A warning on standard error: it stays where quiet was said."""
+    print(f"airfl: {text}", file=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,11 @@ NEIGHBOUR_WORDS = {
 }
 
 
+def name_text(name: str) -> str:
+    """A name of a file as text: bytes of it that are no UTF-8 as `\\xe9`."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def plain_console(file: TextIO | None = None) -> Console:
     """A terminal that prints what it is given: `[/red]` in a user's name or value is no markup, `:x:` no picture."""
     from rich.console import Console
@@ -63,7 +68,7 @@ def rounded_up(value: float, digits: int = 5) -> str:
     """A number with so many significant digits, 6 at most, that is not below it: for what is said to be a bound."""
     if not math.isfinite(value):
         return "∞"
-    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))  # 0.1 and not a hair above
     return number(float(up))
 
 

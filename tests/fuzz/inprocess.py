@@ -63,7 +63,9 @@ class Ended:
 
 
 @contextlib.contextmanager
-def _limited(seconds: int) -> Iterator[None]:
+def limited(seconds: int) -> Iterator[None]:
+    """End what takes longer."""
+
     def late(number: int, frame: object) -> None:
         raise HangError
 
@@ -90,7 +92,7 @@ def call(*arguments: str, folder: Path) -> Ended:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with _limited(PATIENCE):
+            with limited(PATIENCE):
                 cli.main()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

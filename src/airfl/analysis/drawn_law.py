@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
 from airfl.analysis.relabelled import names_of
 from airfl.catalogue import WITH_SIONNA
@@ -30,6 +31,7 @@ from airfl.memory import needs_of, require_memory
 from airfl.parallel import torch_threads
 from airfl.randomness import stream
 from airfl.transceiver import open_radio
+from airfl.transceiver.radio import designed
 
 #: Fadings of a drop; of a single drop, whose error they have to tell too; of a law with lines of sight, at most.
 FADINGS, FADINGS_OF_ONE, FADINGS_OF_RICIAN = 2, 8, 16
@@ -95,11 +97,11 @@ def draw_law(
     size = 1 if _is_slow(q) else max(1, HELD // (fadings * _size(q)))
     size, seen = min(size, max(1, count // 8)), Seen()
     _require_memory(config, size)
-    with torch_threads(1):  # many small matrices
+    with torch_threads(1) as threads:  # many small matrices, but for those of combiners
         for first in range(0, count, size):
             if advance is not None:
                 advance(first, count)
-            _observe(seen, config, range(first, min(count, first + size)), edge, q.rounds or 1)
+            _observe(seen, config, range(first, min(count, first + size)), edge, q.rounds or 1, threads)
     if advance is not None:
         advance(count, count)
     return _combining(seen)
@@ -162,13 +164,15 @@ def _config_of(q: Quantities, drops: int, seed: int) -> Config:
         raise InputError(f"channels of this link cannot be drawn: {error}") from None
 
 
-def _observe(seen: Seen, config: Config, trials: range, edge: float, rounds: int) -> None:
+def _observe(seen: Seen, config: Config, trials: range, edge: float, rounds: int, threads: int) -> None:
     """Add drops: their combiners, in units of the edge, and how loud devices are to somebody at every antenna."""
     radio = open_radio(config, trials)
     fadings = range(config.system.rounds)
-    design, active, _ = radio.rounds(config, fadings)
-    channels, amplitude = radio.link.channels(fadings), radio.link.law.amplitude
+    channels, active, amplitude = radio.link.channels(fadings), radio.link.active(fadings), radio.link.law.amplitude
     heard = np.take_along_axis(channels, active[..., None], axis=2)
+    with torch_threads(threads):
+        design = designed(config, radio, torch.from_numpy(heard), [(t,) for t in fadings])
+    design.require_ok()
     combiner, norm = design.combiner.numpy(), design.norm.numpy()
     gains = np.abs(np.einsum("tfm,tfkm->tfk", combiner.conj(), heard))
     energy = np.sum(np.abs(heard) ** 2, axis=-1) / gains**2  # ‖h_i s_i‖², over all antennas

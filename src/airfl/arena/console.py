@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from airfl.arena.run import NAME, Outcome
-from airfl.arena.table import HEAD, people_rows
+from airfl.arena.table import HEAD, answer_text, people_rows
 from airfl.terminal import numbers, print_table, prose, words
+from airfl.wording import plain_console
 
 
 def print_arena(outcome: Outcome, folder: Path) -> None:
     """Ranks and needs, the verdicts, and where the rest is."""
     if outcome.places:
-        columns = [words(HEAD[0]), *numbers(*HEAD[1:4]), *(prose(name) for name in HEAD[4:])]
+        rows, columns = people_rows(outcome.places), [words(HEAD[0]), *numbers(*HEAD[1:4]), prose(HEAD[4])]
         title = "the arena: ranked by accuracy where the exact ε is at most the one asked for"
-        print_table(columns, people_rows(outcome.places), title)
-    if outcome.verdicts:
-        columns = [prose("question"), words("answer"), prose("what we find"), prose("caveat")]
-        print_table(columns, [(v.question, v.answer, v.found, v.caveat) for v in outcome.verdicts])
+        print_table(columns, [row[:5] for row in rows], title)
+        columns = [*map(words, (HEAD[0], *HEAD[5:8])), prose(HEAD[8])]
+        print_table(columns, [(row[0], *row[5:]) for row in rows], "what they need")
+    for verdict in outcome.verdicts:
+        plain_console().print(f"• {verdict.question} {answer_text(verdict)}", highlight=False)
     for name, why in outcome.failed.items():
         print(f"Failed: {name}: {why}")
     if outcome.missing:

@@ -10,7 +10,7 @@ from airfl.arena.ranks import Place, Standing, standings
 from airfl.arena.verdicts import Verdict
 from airfl.runs.result import finite_or_none
 from airfl.schemes import scheme_shown
-from airfl.wording import epsilon_text, number
+from airfl.wording import at_most_text, number
 
 Row = dict[str, Any]
 
@@ -76,7 +76,7 @@ def _people_row(own: Standing) -> tuple[str, ...]:
 
 def cells_head(cells: Sequence[Cell]) -> list[str]:
     """Columns of one data set: SNR and ε."""
-    return [f"{number(cell.snr_db or 0.0).replace('-', '−')} dB, ε = {epsilon_text(cell.epsilon)}" for cell in cells]
+    return [f"{number(cell.snr_db or 0.0).replace('-', '−')} dB, ε = {at_most_text(cell.epsilon)}" for cell in cells]
 
 
 def place_text(place: Place) -> str:
@@ -88,7 +88,7 @@ def place_text(place: Place) -> str:
     if place.leads:
         return f"**{shown}**"
     proof = "" if place.proven else ", no proof"
-    return shown if place.keeps else f"({shown}; {epsilon_text(place.epsilon)}{proof})"
+    return shown if place.keeps else f"({shown}; {at_most_text(place.epsilon)}{proof})"
 
 
 def markdown(arena: Arena, found: Sequence[Place], said: Sequence[Verdict]) -> str:
@@ -109,11 +109,16 @@ def markdown(arena: Arena, found: Sequence[Place], said: Sequence[Verdict]) -> s
 
 def verdict_text(verdict: Verdict) -> str:
     """A verdict as an item of a list."""
+    return f"- `{verdict.first}`, `{verdict.second}`: **{verdict.question}** {answer_text(verdict)}"
+
+
+def answer_text(verdict: Verdict) -> str:
+    """The answer to its question, what was found, and what else to know."""
     answers = {"depends": "It depends", "better": "Yes", "worse": "No", "the same": "No", "cannot tell": "Cannot tell"}
     answer = answers.get(verdict.answer, "Not comparable")
     found = f": {verdict.found}." if verdict.found else "."
     caveat = f" {verdict.caveat}" if verdict.caveat else ""
-    return f"- `{verdict.first}`, `{verdict.second}`: **{verdict.question}** {answer}{found}{caveat}"
+    return f"{answer}{found}{caveat}"
 
 
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:

@@ -9,7 +9,7 @@ from airfl.arena.description import Arena, Cell, needs_of
 from airfl.arena.ranks import Difference, Outcome, Place, difference
 from airfl.schemes import scheme_shown
 from airfl.traits import USUAL
-from airfl.wording import counted, epsilon_text, number
+from airfl.wording import at_most_text, counted, number
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ def _caveat(first: str, second: str, lost: Sequence[Cell], one: dict[Cell, Place
             said.append(f"No ε of {title} is a proof: its noise was chosen by looking at updates.")
         if above:
             spent = sorted(places[cell].epsilon for cell in above)
-            span = f"{epsilon_text(spent[0])} to {epsilon_text(spent[-1])}" if spent[0] < spent[-1] else ""
+            span = f"{at_most_text(spent[0])} to {at_most_text(spent[-1])}" if spent[0] < spent[-1] else ""
             said.append(
                 f"In {counted(len(above), 'cell')} the exact ε of {title} is above what was asked, "
-                f"{span or epsilon_text(spent[0])}."
+                f"{span or at_most_text(spent[0])}."
             )
         if failed:
             said.append(f"In {counted(len(failed), 'cell')} {title} failed in some trial.")
@@ -140,5 +140,5 @@ def _needs_beyond(name: str, other: str) -> list[str]:
 def cell_text(cell: Cell) -> str:
     """`i.i.d. data, −55 dB, ε = 1`."""
     snr = "" if cell.snr_db is None else f", {number(cell.snr_db).replace('-', '−')} dB"
-    epsilon = "" if cell.epsilon is None else f", ε = {epsilon_text(cell.epsilon)}"
+    epsilon = "" if cell.epsilon is None else f", ε = {at_most_text(cell.epsilon)}"
     return f"{cell.data} data{snr}{epsilon}"

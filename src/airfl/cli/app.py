@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -91,6 +92,8 @@ def main() -> None:
     from airfl.terminal import be_quiet
 
     warnings.formatwarning = lambda message, *where, **more: f"airfl: {message}\n"
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":  # names that are no text go out as well
+        sys.stdout.reconfigure(errors="surrogateescape")
     sys.path.append("")  # so that package.module:callable finds the user's own files
     try:
         code = app(prog_name="airfl", standalone_mode=False)
@@ -151,14 +154,14 @@ def loading() -> Iterator[None]:
 def name_imports(paths: Sequence[str], refuse: bool) -> None:
     """Say which code a configuration is about to execute, or refuse to."""
     from airfl.errors import InputError
-    from airfl.terminal import note
+    from airfl.terminal import warn
 
     if not paths:
         return
     named = ", ".join(repr(path) for path in paths)
     if refuse:
         raise InputError(f"the configuration names code of its own, {named}, and --no-imports refuses that")
-    note(f"this executes code that the configuration names: {named} (--no-imports refuses it)")
+    warn(f"this executes code that the configuration names: {named} (--no-imports refuses it)")
 
 
 def fail(problem: object, code: int) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airfl.cli.app import Json, app
+from airfl.cli.app import Json, app, loading
 from airfl.cli.complete import complete_scenarios
 
 
@@ -98,11 +98,13 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Is DP a perk on this link? Free ε, margin, noise against update, energy, time; or solve for one unknown."""
-    from airfl import linkplan
-    from airfl.analysis.call import draw_when_needed
-    from airfl.errors import InputError
-    from airfl.linkplan import accuracy
-    from airfl.linkplan.show import print_plan
+    with loading():
+        from airfl import linkplan
+        from airfl.analysis.call import draw_when_needed
+        from airfl.errors import InputError
+        from airfl.linkplan import accuracy
+        from airfl.linkplan.show import print_plan
+        from airfl.report.progress import LateSteps
 
     given: dict[str, Any] = {
         "devices": devices,
@@ -154,13 +156,8 @@ def plan(
     }
     if observer not in (None, "base-station"):
         raise InputError(f"--observer must be base-station, whom devices can hide from; got `{observer}`")
-    if as_json:
-        answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, draw=draw_when_needed)
-    else:
-        from airfl.report.progress import LateSteps
-
-        with LateSteps("drops") as bar:
-            answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, bar.stand, draw_when_needed)
+    with LateSteps("drops") as bar:
+        answer = linkplan.plan(scenario, given, solve_for, tolerate, drops, bar.stand, draw_when_needed)
     hidden = None
     if observer is not None:
         from airfl import analysis

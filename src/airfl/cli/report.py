@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,6 +66,7 @@ def _draw(folder: str, wish: dict[str, Any], out: str, as_json: bool) -> None:
         result = runs.load(folder)
         source, found = study_source.of_run(result), result.summary
     else:
+        runs.require_readable(Path(folder))
         source = study_source.of_study(*sweeps.find_plan(folder))
         found = {"rows": list(source.rows), **_counts(folder)}
     files, notes = write_study_report(source, asked, out, folder)
@@ -74,9 +77,10 @@ def _draw(folder: str, wish: dict[str, Any], out: str, as_json: bool) -> None:
 
 
 def _report_study(folder: str, as_json: bool) -> None:
-    from airfl import sweeps
+    from airfl import runs, sweeps
     from airfl.report.show.study import print_study
 
+    runs.require_readable(Path(folder))
     plan, where = sweeps.find_plan(folder)
     rows, counts = sweeps.summarise(plan, where), _counts(folder)
     print(json.dumps({"rows": rows, **counts}, allow_nan=False)) if as_json else print_study(plan, rows, counts)
@@ -94,7 +98,11 @@ def _report_run(folder: Path, as_json: bool) -> None:
     from airfl.report.page import rewrite_report
     from airfl.report.show.run import print_result
 
-    with runs.locked(folder):
-        result = runs.load(folder)
-        page = rewrite_report(result, folder)
+    if os.access(folder, os.W_OK):
+        with runs.locked(folder):
+            result = runs.load(folder)
+            page: Path | None = rewrite_report(result, folder)
+    else:
+        result, page = runs.load(folder), None
+        logging.getLogger("airfl").warning("`%s` cannot be written to: report.html stays as it is", folder)
     print(json.dumps(result.summary, allow_nan=False)) if as_json else print_result(result, page)

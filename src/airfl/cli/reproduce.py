@@ -36,6 +36,7 @@ def reproduce(
     from airfl.paper import reproduction
     from airfl.paper.console import print_reproduction
     from airfl.study import threads_for
+    from airfl.wording import counted
 
     count = workers_of(workers, executor)
     options = {"variants": tuple(variant)} if variant else {}
@@ -53,4 +54,4 @@ def reproduce(
         fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
     print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_reproduction(outcome, wish.out)
     if outcome.failed:
-        fail(f"{outcome.failed} cells failed; the others are in {out}", EXIT_FAILED)
+        fail(f"{counted(outcome.failed, 'cell')} failed; the others are in {out}", EXIT_FAILED)

@@ -45,8 +45,10 @@ def sweep(
     if dry_run and not resume:  # before anything heavy is loaded
         plan = make_plan(found, threads, file=file)
     else:
+        from airfl.runs import require_files
         from airfl.sweeps import plan_of
 
+        require_files(Path(target))
         plan = plan_of(found, target, resume=resume, threads=threads, study_file=file)
     if dry_run:
         plan.require_room()
@@ -79,9 +81,10 @@ def status(
     as_json: Json = False,
 ) -> None:
     """How far a study has got: what is done, running, failed."""
-    from airfl import sweeps
+    from airfl import runs, sweeps
     from airfl.report.show.study import print_standing
 
+    runs.require_readable(Path(folder))
     standing = sweeps.standing_of(folder)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, folder)
 

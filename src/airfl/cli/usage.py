@@ -34,7 +34,8 @@ class Commands(TyperGroup):
             from airfl.catalogue import nearest, no_such
 
             known = self.list_commands(ctx)
-            near = nearest(args[0], known)
+            options = [name for option in self.params for name in option.opts if name.startswith("--")]
+            near = nearest(args[0], [*known, *options])
             raise InputError(f"no command `{args[0]}`{near}" if near else no_such("command", args[0], known))
         return super().resolve_command(ctx, args)
 

@@ -31,6 +31,8 @@ def _sentences(problem: ErrorDetails, model: type[BaseModel]) -> list[str]:
     if problem["type"] == "missing":
         return [f"`{where}` is missing; it must be given"]
     message = re.sub(r"0\.0{4,}\d+", lambda zeros: number(float(zeros[0])), problem["msg"])
+    if problem["type"] == "string_pattern_mismatch":  # of a name, the only texts with one
+        message = "must be made of letters, digits, `.`, `_` and `-`, and not begin with `-` or be dots alone"
     given = problem.get("ctx", {})
     if problem["type"] == "value_error":
         reason = given["error"]

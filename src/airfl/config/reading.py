@@ -7,6 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from airfl.catalogue import nearest
 from airfl.config.whole import Config, changed, from_mapping
 from airfl.errors import InputError, in_words
@@ -65,4 +67,4 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a configuration file."""
-    return Config.model_json_schema()
+    return {"$schema": GenerateJsonSchema.schema_dialect, **Config.model_json_schema()}

@@ -29,8 +29,8 @@ FILE_KEYS = (
     *("data_dir", "trace_file", "table_file"),
     *("device_column", "label_column", "order_column", "label_classes"),
 )
-#: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders.
-NAME_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+#: Of a run or a study, which is also the name of a folder: `.` and `..` are other folders, `-rf` is an option.
+NAME_PATTERN = r"^\.*[A-Za-z0-9_][A-Za-z0-9._-]*$"
 
 
 class Config(Section):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from airfl.catalogue import no_such
 from airfl.errors import InputError, about_file
 from airfl.imports import import_callable, is_import_path
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
+#: Samples that a model is tried on, and among how many those that differ are looked for.
+TRIED, LOOKED_AT = 4, 64
 
 
 def paper_cnn(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -83,7 +89,10 @@ MODELS: dict[str, Factory] = {
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A module used as a function of its parameters, and the layout of those in a vector of length ``dim``."""
+    """A module used as a function of what is trained of it, and the layout of that in a vector of length ``dim``.
+
+    Frozen parameters and buffers stay in the module: they are the same for every device, round and trial.
+    """
 
     factory: Callable[[], nn.Module] = field(repr=False)
     module: nn.Module = field(repr=False)
@@ -92,7 +101,7 @@ class ModelSpec:
 
     @property
     def dim(self) -> int:
-        """d, the number of parameters."""
+        """d, the number of parameters that are trained."""
         return sum(shape.numel() for shape in self.shapes)
 
     @property
@@ -112,36 +121,78 @@ class ModelSpec:
         """Inverse of ``unflatten`` for unbatched parameters."""
         return torch.cat([parameters[name].reshape(-1) for name in self.names])
 
+    def state_dict(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What ``load_state_dict`` of the module takes: the parameters of a vector [d], and what is not trained."""
+        trained, whole = self.unflatten(vector), self.module.state_dict(keep_vars=True)
+        first = {id(value): name for name, value in self.module.named_parameters()}  # of several, if it is tied
+        return {name: trained.get(first.get(id(value), ""), value) for name, value in whole.items()}
+
+    def kept_digest(self) -> str:
+        """SHA-256, 12 digits, of what is not trained; empty where there is nothing."""
+        kept = {name: value for name, value in _all_of(self.module).items() if name not in self.names}
+        digest = hashlib.sha256()
+        for name, value in kept.items():
+            digest.update(name.encode() + value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:12] if kept else ""
+
     def initial(self, seed: int) -> torch.Tensor:
-        """Build the module afresh from a seed and return its parameters as a vector [d]."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            fresh = self.factory()
+        """Build the module afresh from a seed and return what is trained of it as a vector [d]."""
+        fresh = _seeded(self.factory, seed)
         return self.flatten({name: value.detach() for name, value in fresh.named_parameters()})
 
 
-def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> ModelSpec:
+def build_model(
+    name: str, input_shape: tuple[int, ...], num_classes: int, inputs: torch.Tensor | None = None
+) -> ModelSpec:
     """Build a model by name, or call a factory given as ``package.module:callable``.
 
     A factory takes (input_shape, num_classes), or nothing, and returns a ``torch.nn.Module`` that maps a batch of
-    inputs to one score per class. A module in place of a factory is copied: every trial begins with its weights.
+    inputs to one score per class. A module in place of a factory is copied: every trial begins with its weights. What
+    is not trained is drawn, if it is, from a seed of its own: it is the same whenever the model is built.
+
+    Args:
+        inputs: samples of the data set, [N, *input_shape]: a few are tried, and the module goes where they lie. None:
+            it is not tried, as when a result is loaded into it.
     """
     if name in MODELS:
-        factory = partial(MODELS[name], input_shape, num_classes)
+        factory: Callable[[], nn.Module] = partial(MODELS[name], input_shape, num_classes)
     elif is_import_path(name):
         factory = partial(_from_factory, name, input_shape, num_classes)
     else:
         raise InputError(no_such("model", name, MODELS, ", or package.module:callable"))
-    module = factory()
-    _check(module, name, input_shape, num_classes)
-    named = [(key, value.shape) for key, value in module.named_parameters()]
-    return ModelSpec(factory, module, tuple(key for key, _ in named), tuple(shape for _, shape in named))
+    module = _seeded(factory, 0)
+    trained = {key: value for key, value in module.named_parameters() if value.requires_grad}
+    if not trained:
+        raise InputError(f"model `{name}` has no parameters to train")
+    odd = next((value.dtype for value in trained.values() if value.dtype != torch.float32), None)
+    if odd is not None:
+        raise InputError(
+            f"model `{name}` trains parameters of {odd}, and models are trained and sent in float32; convert it with "
+            "`.float()`, and see `engine.precision` for products in bf16"
+        )
+    spec = ModelSpec(factory, module, tuple(trained), tuple(value.shape for value in trained.values()))
+    if inputs is not None:
+        if (kept := spec.kept_digest()) and kept != replace(spec, module=_seeded(factory, 0)).kept_digest():
+            raise InputError(
+                f"model `{name}` has other frozen parameters or buffers whenever it is built; draw them with PyTorch, "
+                "whose generator is seeded, or read them from a file"
+            )
+        _try(module.cpu(), trained, name, num_classes, _some_that_differ(inputs))
+        module.to(inputs.device)
+    return spec
+
+
+def _seeded(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module whose random numbers follow from a seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return factory()
 
 
 def _from_factory(path: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     factory = import_callable(path, "model")
     if isinstance(factory, nn.Module):
-        return copy.deepcopy(factory)
+        return _of_known_shapes(copy.deepcopy(factory), path, input_shape)
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -153,36 +204,70 @@ def _from_factory(path: str, input_shape: tuple[int, ...], num_classes: int) -> 
         raise InputError(f"model factory `{path}` failed: {about_file(error)}") from error
     if not isinstance(made, nn.Module):
         raise InputError(f"model factory `{path}` must return a torch.nn.Module; got {type(made).__name__}")
-    return made
+    return _of_known_shapes(made, path, input_shape)
 
 
-def _check(module: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int) -> None:
-    if any(buffer.is_floating_point() for buffer in module.buffers()):
-        raise InputError(
-            f"model `{name}` keeps running statistics (such as batch norm), which are not sent over the air; use group "
-            "or layer normalisation"
-        )
-    if not any(True for _ in module.parameters()):
-        raise InputError(f"model `{name}` has no parameters to train")
-    if not all(value.requires_grad for value in module.parameters()):
-        raise InputError(
-            f"model `{name}` has frozen parameters; all of them are trained and sent, so leave frozen ones out"
-        )
-    probe = torch.linspace(-1.0, 1.0, 3 * math.prod(input_shape)).view(3, *input_shape)
+def _of_known_shapes(module: nn.Module, path: str, input_shape: tuple[int, ...]) -> nn.Module:
+    """The module, once lazy layers have seen inputs: two of zeros, which every kind of input has."""
+    if any(is_lazy(value) for value in (*module.parameters(), *module.buffers())):
+        with _in_a_sentence(path, f"does not take inputs of shape {input_shape} in float32"), torch.no_grad():
+            module(torch.zeros(2, *input_shape))
+    return module
+
+
+@contextmanager
+def _in_a_sentence(name: str, what: str) -> Iterator[None]:
     try:
-        with torch.no_grad():
-            scores, fewer = module(probe), module(probe[:2])
-            again = [module(probe) for _ in range(8)]  # random numbers may agree by chance once
-    except Exception as error:
-        raise InputError(f"model `{name}` does not take inputs of shape {input_shape}: {error}") from error
-    if not isinstance(scores, torch.Tensor) or scores.shape != (3, num_classes):
-        shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-        raise InputError(f"model `{name}` returns {shape} for three inputs; expected a tensor (3, {num_classes})")
-    if not all(torch.equal(scores, other) for other in again):
+        yield
+    except Exception as error:  # somebody's forward pass may fail in any way
+        said = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise InputError(f"model `{name}` {what}: {said}") from error
+
+
+def _some_that_differ(inputs: torch.Tensor) -> torch.Tensor:
+    """A few samples from all over a data set; where all are alike it would not show what a model mixes."""
+    rows: torch.Tensor = inputs[torch.arange(LOOKED_AT) * (len(inputs) - 1) // (LOOKED_AT - 1)].flatten(1).unique(dim=0)
+    if len(rows) < 2:
+        rows = inputs.flatten(1).unique(dim=0)
+    places = torch.arange(TRIED) * (len(rows) - 1) // (TRIED - 1)
+    return rows[places.unique()].view(-1, *inputs.shape[1:]).cpu()
+
+
+def _try(module: nn.Module, trained: Mapping[str, torch.Tensor], name: str, num_classes: int, x: torch.Tensor) -> None:
+    """Refuse a model that cannot be trained by federated averaging of ``trained`` alone."""
+    before = {key: value.detach().clone() for key, value in _all_of(module).items() if key not in trained}
+    with _in_a_sentence(name, f"does not take inputs of shape {tuple(x.shape[1:])} in float32"), torch.no_grad():
+        scores, parts = module(x), [module(part) for part in x.chunk(2)]
+        again = [module(x) for _ in range(8)]  # random numbers may agree by chance once
+    count = len(x)
+    if not isinstance(scores, torch.Tensor) or scores.shape != (count, num_classes) or not scores.is_floating_point():
+        got = f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, torch.Tensor) else type(scores).__name__
+        wanted = f"a tensor ({count}, {num_classes}) of scores"
+        raise InputError(f"model `{name}` returns {got} for {count} inputs; expected {wanted}")
+    with _in_a_sentence(name, "cannot be trained"):
+        loss = F.cross_entropy(module(x), torch.zeros(count, dtype=torch.int64))
+        torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    after = _all_of(module)
+    changed = [key for key, value in before.items() if not _are_close(value, after[key], 0.0)]
+    if changed:
+        raise InputError(
+            f"model `{name}` changes `{changed[0]}` while it is trained, as running statistics (batch norm) are, and "
+            "that is not sent over the air; use group or layer normalisation, or return the module in `.eval()` mode"
+        )
+    if not all(_are_close(scores, other, 0.0) for other in again):
         raise InputError(f"model `{name}` draws random numbers (such as dropout), which are not keyed; switch that off")
     # Else one device's samples would reach another's update through the batch, and clipping would bound nothing.
-    if not torch.allclose(scores[:2], fewer, rtol=1e-3, atol=1e-5):
+    if not _are_close(scores, torch.cat(parts), 1e-3):
         raise InputError(f"model `{name}` mixes the samples of a batch (such as batch norm); use layer or group norm")
+
+
+def _all_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _are_close(first: torch.Tensor, other: torch.Tensor, rtol: float) -> bool:
+    """Whether they are the same but for rounding; NaN is like NaN."""
+    return first.shape == other.shape and torch.allclose(first, other, rtol, 1e-2 * rtol, equal_nan=True)
 
 
 def _pooled_side(input_shape: tuple[int, ...], name: str) -> int:

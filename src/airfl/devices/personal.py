@@ -64,7 +64,7 @@ def personal_scores(
     """
     train, offsets, own, own_offsets = parts
     name, _ = last_layer(spec)
-    parameters = spec.unflatten(model)
+    parameters = spec.state_dict(model)  # that layer may be a frozen one
     weight = parameters[f"{name}.weight"]
     bias = parameters.get(f"{name}.bias")
     if bias is None:

@@ -259,7 +259,8 @@ def classes_of(config: Config, dataset: Dataset) -> int:
 def open_task(config: Config, trials: Sequence[int], samples: Samples) -> Task:
     """Deal the samples to the devices of each trial, and build the model."""
     learning, dataset = config.learning, samples.dataset
-    spec = build_model(learning.model, tuple(samples.inputs.shape[1:]), classes_of(config, dataset))
+    shape, classes = tuple(samples.inputs.shape[1:]), classes_of(config, dataset)
+    spec = build_model(learning.model, shape, classes, samples.inputs)
     dealt = {trial: _deal(config, dataset, trial) for trial in set(trials)}
     partitions = tuple(dealt[trial] for trial in trials)
     smallest = min(int(partition.sizes.min()) for partition in partitions)

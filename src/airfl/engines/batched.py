@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from airfl.devices.models import ModelSpec
 from airfl.devices.precision import tf32_allowed
 from airfl.devices.updates import UpdateBlock
-from airfl.engines.chunks import available_bytes, in_chunks
+from airfl.engines.chunks import available_bytes, in_chunks, is_memory
 from airfl.engines.cpu_dense import dense_layers, train_dense
 from airfl.engines.cpu_span import SpanTrainer
 from airfl.engines.replicated import Forward, Parameters, replicated
@@ -97,6 +97,19 @@ class BatchedEngine:
             return scores
 
         return vmap(one)
+
+    def obstacle(self, inputs: torch.Tensor) -> str:
+        """Why ``vmap`` cannot run a step of the model, in PyTorch's words; empty where it can, or is not needed."""
+        if replicated(self.spec.module) is not None:
+            return ""
+        trained = self.spec.module.state_dict()
+        start = self.spec.flatten(trained).expand(PROBE, -1)
+        batches = torch.zeros(PROBE, 1, 2, dtype=torch.int64, device=inputs.device)
+        try:
+            self._chunk(start, batches, inputs, torch.zeros_like(batches[0, 0, :1]), 1.0)
+        except Exception as error:  # operations without a rule, in-place ones, values that decide what is computed
+            return "" if is_memory(error) else str(error).strip().splitlines()[0].partition(". ")[0]
+        return ""
 
     def _gradients(self) -> Gradients:
         """The forward and backward pass of one step; compiled once and kept."""

@@ -23,7 +23,7 @@ def in_chunks(total: int, size: int, work: Callable[[int, int], Part]) -> Iterat
         try:
             part = work(start, stop)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_memory(error):
+            if not is_memory(error):
                 raise
             if stop - start == 1:
                 raise InputError(
@@ -40,7 +40,8 @@ def in_chunks(total: int, size: int, work: Callable[[int, int], Part]) -> Iterat
         start = stop
 
 
-def _is_memory(error: BaseException) -> bool:
+def is_memory(error: BaseException) -> bool:
+    """Whether memory has run out, on a GPU or here."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 

@@ -7,9 +7,9 @@ It hands back blocks of updates Δ = (θ − θ_local)/η, so that memory stays 
 from __future__ import annotations
 
 import importlib.util
-import logging
+import warnings
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -20,7 +20,8 @@ from airfl.devices.updates import UpdateBlock
 from airfl.errors import InputError
 from airfl.imports import import_callable, is_import_path
 
-log = logging.getLogger("airfl")
+if TYPE_CHECKING:
+    from airfl.engines.batched import BatchedEngine
 
 
 class Engine(Protocol):
@@ -51,12 +52,16 @@ class Engine(Protocol):
         ...
 
 
-def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_shape: tuple[int, ...]) -> Engine:
+def choose_engine(config: Config, spec: ModelSpec, device: torch.device, inputs: torch.Tensor) -> Engine:
     """Pick a backend.
 
     On a GPU and for dense models that is one tensor program over all devices, fused where the kernels know the layers;
     for anything else on a CPU one device per thread: convolutions with a weight per replica are slower batched there.
     With precision ``auto``, chains of known layers with convolutions are trained in bf16 there, if the CPU has it.
+    A model that cannot be batched is trained by the loop.
+
+    Args:
+        inputs: samples of the data set, [N, ...]; a model whose layers are not known is tried on one.
     """
     from airfl.engines.batched import BatchedEngine
     from airfl.engines.cpu_chain import build_chain
@@ -67,21 +72,21 @@ def choose_engine(config: Config, spec: ModelSpec, device: torch.device, input_s
     from airfl.engines.threads import ThreadsEngine
 
     wanted, precision = config.engine.backend, resolve_precision(config.engine.precision, device)
+    input_shape = tuple(inputs.shape[1:])
     if is_import_path(wanted):
         return _outside(wanted, spec)
     layout = fused_layout(spec, input_shape) if wanted in ("auto", "fused") and device.type == "cuda" else None
     if wanted == "fused" and layout is None:
         raise InputError(
             "backend `fused` knows convolution, ReLU and 2×2 max-pooling blocks followed by linear layers with ReLU, "
-            "on a CUDA GPU; use `batched` for this model or device"
+            "none of them frozen, on a CUDA GPU; use `batched` for this model or device"
         )
     if wanted == "auto" and device.type == "cuda":
         wanted = "fused" if layout is not None and config.engine.compile and _has_triton() else "batched"
     elif wanted == "auto":
         wanted = "batched" if spec.is_dense else "threads"
     if wanted == "batched" and replicated(spec.module) is None:
-        kind = type(spec.module).__name__
-        log.warning("model `%s` is no chain of known layers: it is batched by vmap, which is slower", kind)
+        wanted = _by_vmap(BatchedEngine(spec, precision=precision), inputs, config.engine.backend)
     if wanted == "fused":
         assert layout is not None
         return FusedEngine(spec, layout, precision)
@@ -109,6 +114,21 @@ def _outside(path: str, spec: ModelSpec) -> Engine:
     if not callable(getattr(made, "train", None)) or not isinstance(getattr(made, "name", None), str):
         raise InputError(f"engine `{path}` must have a `name` and a method `train`; got {type(made).__name__}")
     return made  # type: ignore[no-any-return]
+
+
+def _by_vmap(engine: BatchedEngine, inputs: torch.Tensor, asked: str) -> str:
+    """The backend of a model that is no chain of known layers, with a word on what that costs."""
+    kind, obstacle = type(engine.spec.module).__name__, engine.obstacle(inputs)
+    if not obstacle:
+        warnings.warn(
+            f"model `{kind}` is no chain of known layers: it is batched by vmap, which is slower", stacklevel=3
+        )
+        return "batched"
+    why = f"PyTorch's vmap cannot batch model `{kind}` ({obstacle})"
+    if asked == "batched":
+        raise InputError(f"{why}; use engine.backend = `loop`, or `threads` on a CPU")
+    warnings.warn(f"{why}, so its devices are trained one after another, which is slow", stacklevel=3)
+    return "loop"
 
 
 def _has_triton() -> bool:

@@ -22,6 +22,7 @@ class LoopEngine:
 
     spec: ModelSpec
     name: str = "loop"
+    precision: str = "float32"
 
     def train(
         self,

@@ -39,10 +39,14 @@ class Learner(Protocol):
 
 
 class AnyModule:
-    """A learner for any module, through autograd. It has its own copy, since a call swaps the module's parameters."""
+    """A learner for any module, through autograd.
+
+    It has its own copy of the module, since a call swaps parameters, but not of its tensors: frozen ones may be large.
+    """
 
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
-        self.module, self.dtype = copy.deepcopy(spec.module), dtype
+        tensors = {id(value): value for value in (*spec.module.parameters(), *spec.module.buffers())}
+        self.module, self.dtype = copy.deepcopy(spec.module, tensors), dtype
 
     def begin(self, start: Parameters, update: Parameters, rate: float) -> None:
         """See ``Learner.begin``."""

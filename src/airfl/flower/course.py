@@ -24,10 +24,10 @@ from airfl.rounds import RoundRecord, Schedule, State, Watch
 from airfl.runs import Result, SchemeResult, save
 from airfl.runs.execute import provenance_of
 from airfl.runs.result import Status
-from airfl.schemes import Scheme, scheme_named
+from airfl.schemes import FillUp, Scheme, scheme_named
 from airfl.simulate import Simulation
 from airfl.transceiver import open_radio
-from airfl.wording import OBSERVER_AGAINST, number
+from airfl.wording import OBSERVER_AGAINST, number, rounded_up
 
 #: What a run's folder says of a run that did not come to an end.
 CUT_SHORT = "the run was cut short"
@@ -46,9 +46,10 @@ class Course:
     """
 
     def __init__(self, config: Config, scheme: str, trial: int, layout: Layout, start: torch.Tensor) -> None:
-        _require_plain(config)
         self.config, self.trial = config.replace({"scheme.names": [scheme], "system.trials": 1}), trial
-        self.simulation = _open(self.config, scheme_named(scheme, self.config), trial, layout, start)
+        found = scheme_named(scheme, self.config)
+        _require_plain(config, found)
+        self.simulation = _open(self.config, found, trial, layout, start)
         self.state = self.simulation.init()
         self.records: list[RoundRecord] = []
         self.limit, self.message, self.begin = math.inf, "", time.perf_counter()
@@ -148,17 +149,15 @@ class Course:
         return self.schedule.promise.spent(self.ledger)
 
     def metrics(self) -> dict[str, float]:
-        """The last round in numbers: of public quantities alone, so that they cost no privacy."""
+        """The last round in numbers: of public quantities alone, and of who took part only where that is no secret."""
         promise = self.schedule.promise
-        station = epsilon_of(self.ledger, "gaussian", promise.neighbours, "base-station", promise.delta)
-        found = {
-            "privacy/epsilon": self.records[-1].epsilon,
-            "privacy/delta": promise.delta,
-            "privacy/epsilon_base_station": station,
-            "air/noise_std": math.sqrt(self.records[-1].noise_var),
-            "air/perk_margin_db": self.perks[0].margin_db if self.perks else math.nan,
-        }
-        if not is_proven(promise.accountant):
+        found = {"privacy/epsilon": self.records[-1].epsilon, "privacy/delta": promise.delta}
+        if not self.schedule.hides:
+            station = epsilon_of(self.ledger, "gaussian", promise.neighbours, "base-station", promise.delta)
+            found["privacy/epsilon_base_station"] = station
+        found["air/noise_std"] = math.sqrt(self.records[-1].noise_var)
+        found["air/perk_margin_db"] = self.perks[0].margin_db if self.perks else math.nan
+        if not is_proven(promise.accountant) and is_proven("gaussian", [self.ledger]):
             exact = epsilon_of(self.ledger, "gaussian", promise.neighbours, promise.observer, promise.delta)
             found["privacy/epsilon_proven"] = exact
         return found
@@ -240,8 +239,8 @@ class Course:
             if not then <= self.limit:
                 break
         return (
-            f"it would take ε from {number(now)} to {number(then)} at δ = {number(promise.delta)} "
-            f"({promise.neighbours}, against {OBSERVER_AGAINST[observer]}), and {number(self.limit)} is allowed"
+            f"it would take ε from {rounded_up(now)} to {rounded_up(then)} at δ = {number(promise.delta)} "
+            f"({promise.neighbours}, against {OBSERVER_AGAINST[observer]}), and {rounded_up(self.limit)} is allowed"
         )
 
     def _record(self, setting: Setting) -> None:
@@ -271,7 +270,7 @@ def _open(config: Config, scheme: Scheme, trial: int, layout: Layout, start: tor
     return Simulation(config, scheme, fleet, schedule, nobody, uplink, fleet.start)
 
 
-def _require_plain(config: Config) -> None:
+def _require_plain(config: Config, scheme: Scheme) -> None:
     """Refuse what counts on knowing how devices train, or tells about single updates."""
     if config.privacy.accountant == "convergent":
         raise InputError(
@@ -281,4 +280,9 @@ def _require_plain(config: Config) -> None:
     if config.privacy.estimate_gradient_noise:
         raise InputError(
             "`privacy.estimate_gradient_noise` books a number that depends on the data; leave it out under Flower"
+        )
+    if isinstance(scheme.policy, FillUp):
+        raise InputError(
+            f"scheme `{scheme.name}` chooses its noise by an estimate from updates, and Flower's history would show "
+            "it; take another scheme, or `airfl run`"
         )

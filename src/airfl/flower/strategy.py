@@ -27,7 +27,7 @@ from airfl.runs import prepare_folder
 from airfl.runs.result import Status
 from airfl.runs.store import keep_ledgers
 from airfl.traits import SCHEMES, scheme_traits
-from airfl.wording import OBSERVER_AGAINST, number
+from airfl.wording import OBSERVER_AGAINST, number, rounded_up
 
 #: Of ``fixedclipping_mod``, which clips θ_i − θ on the node.
 KEY_CLIPPING_NORM = "clipping_norm"
@@ -102,7 +102,12 @@ class OverTheAir(Strategy):
         course = self._started()
         promise = course.schedule.promise
         relation = next(theirs for theirs, ours in NEIGHBOURS.items() if ours == promise.neighbours)
-        method = next(theirs for theirs, ours in LAWS.items() if ours == promise.template.sampling.law)
+        method = next((theirs for theirs, ours in LAWS.items() if ours == promise.template.sampling.law), None)
+        if method is None:
+            raise InputError(
+                f"Flower has no word for how scheme `{self.scheme}` draws nodes, with replacement; ask "
+                "`strategy.course.epsilon()` and `strategy.course.ledger` instead"
+            )
         limit = None if math.isinf(course.limit) else course.limit
         size = self.config.system.num_devices
         config = AirPrivacyConfig(promise.delta, size, relation, method, limit)
@@ -237,7 +242,7 @@ class OverTheAir(Strategy):
             log(
                 INFO,
                 "\t└──> Privacy: ε ≤ %s at δ = %s (%s), against %s, by accountant `%s`",
-                *(number(course.limit), number(promise.delta), promise.neighbours, who, promise.accountant),
+                *(rounded_up(course.limit), number(promise.delta), promise.neighbours, who, promise.accountant),
             )
 
     def _open(self, arrays: ArrayRecord, rounds: int | None) -> Course:

@@ -140,7 +140,10 @@ def combining(layout: Layout, active: int, antennas: int) -> Combining:
     if not fewest <= active <= MOST_DEVICES:
         raise InputError(f"the planner knows {fewest} to {MOST_DEVICES:,} active devices; got {active:,}")
     if not 1 <= antennas <= MOST_ANTENNAS:
-        raise InputError(f"the planner knows 1 to {MOST_ANTENNAS} antennas; got {antennas:,}")
+        raise InputError(
+            f"the tables of combiners know 1 to {MOST_ANTENNAS} antennas; got {antennas:,}: --drops 4 draws channels "
+            "of as many"
+        )
     cells = extended(layout)
     x, y = math.log2(active), math.log2(antennas)
     i, j = min(int(x), LAST_DEVICES), min(int(y), LAST_ANTENNAS)

@@ -20,6 +20,7 @@ from airfl.linkplan.show_radio import (
 from airfl.terminal import numbers, print_table, prose, words
 from airfl.wording import (
     NEIGHBOUR_WORDS,
+    counted,
     epsilon_meaning,
     epsilon_text,
     html_table,
@@ -82,12 +83,13 @@ def in_short(q: Quantities) -> str:
     """The link in a few words."""
     parts = []
     if q.devices is not None:
-        parts.append(f"{q.devices:,} devices" if q.active == q.devices else f"{q.active:,} of {q.devices:,} devices")
+        devices = counted(q.devices, "device")
+        parts.append(devices if q.active == q.devices else f"{q.active:,} of {devices}")
     if q.antennas is not None and q.noise_var is None:
-        parts.append(f"{q.antennas} antenna{'s' if q.antennas > 1 else ''}")
+        parts.append(counted(q.antennas, "antenna"))
     if q.parameters is not None:
-        parts.append(f"{q.parameters:,} parameters")
-    parts.append(f"{q.rounds:,} round{'s' if (q.rounds or 0) > 1 else ''}")
+        parts.append(counted(q.parameters, "parameter"))
+    parts.append(counted(q.rounds or 0, "round"))
     return ", ".join(parts)
 
 

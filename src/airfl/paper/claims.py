@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from airfl.paper.studies import Row
-from airfl.wording import epsilon_text
+from airfl.wording import at_most_text
 
 Rows = Mapping[str, Sequence[Row]]
 
@@ -80,8 +80,8 @@ def _stricter(rows: Sequence[Row], least: float) -> Claim:
         f"{100 * first['accuracy_mean']:.1f} % at ε̃ = {first['epsilon_tilde']:g}, "
         f"{100 * last['accuracy_mean']:.1f} % at ε̃ = {last['epsilon_tilde']:g}"
     )
-    spans = f"ε = {epsilon_text(first['epsilon'])} to {epsilon_text(last['epsilon'])} as booked"
-    exact = f"{epsilon_text(first['epsilon_exact'])} to {epsilon_text(last['epsilon_exact'])} by exact accounting"
+    spans = f"ε = {at_most_text(first['epsilon'])} to {at_most_text(last['epsilon'])} as booked"
+    exact = f"{at_most_text(first['epsilon_exact'])} to {at_most_text(last['epsilon_exact'])} by exact accounting"
     return Claim(sentence, "holds" if holds else "does not hold", found, f"That is {spans}, {exact}.")
 
 
@@ -96,7 +96,7 @@ def _mimo_like_clipping(rows: Sequence[Row], least: float) -> Claim:
         sentence,
         verdict,
         f"{100 * mimo['accuracy_mean']:.2f} % against {100 * clip['accuracy_mean']:.2f} %",
-        f"AirFL-MIMO promises no privacy: ε = {epsilon_text(mimo['epsilon_exact'])}.",
+        f"AirFL-MIMO promises no privacy: ε = {at_most_text(mimo['epsilon_exact'])}.",
     )
 
 
@@ -111,7 +111,7 @@ def _gap_closes(rows: Sequence[Row], least: float) -> Claim:
     names = [f"ε̃ = {row['epsilon_tilde']:g}" for row in (own[0], at, own[-1])]
     found = ", ".join(f"{100 * gap:.1f} points at {name}" for gap, name in zip(gaps, names, strict=True))
     price = "" if free else f" It is not free there: {100 * gaps[1]:.1f} points are left."
-    strength = f"ε̃ = 0.13 is ε = {epsilon_text(at['epsilon'])} as booked, {epsilon_text(at['epsilon_exact'])} exactly"
+    strength = f"ε̃ = 0.13 is ε = {at_most_text(at['epsilon'])} as booked, {at_most_text(at['epsilon_exact'])} exactly"
     return Claim(sentence, verdict, found, f"{strength}: no meaningful protection.{price}")
 
 
@@ -163,9 +163,9 @@ def _threshold(rows: Sequence[Row], notes: Mapping[str, Any], variant: str, leas
         f"threshold {spread}; below it they differ by at most {largest:.2f} points, at the top by {100 * above[-1]:.1f}"
     )
     budget = max((row for row in rows if row["scheme"] == "airfl-dp"), key=lambda row: row["power_w"])
-    strength = f"That is the perk for ε = {epsilon_text(budget['epsilon'])}"
+    strength = f"That is the perk for ε = {at_most_text(budget['epsilon'])}"
     if budget["epsilon"] and (budget["epsilon_exact"] or math.inf) > 1.001 * budget["epsilon"]:
-        strength += f" as booked, {epsilon_text(budget['epsilon_exact'])} exactly"
+        strength += f" as booked, {at_most_text(budget['epsilon_exact'])} exactly"
     return Claim(sentence, verdict, found, f"{strength}, on a link of {threshold:.0f} dB: one where little is heard.")
 
 
@@ -182,9 +182,9 @@ def _converges(curves: Sequence[Row]) -> Claim:
     for diameter, own in sorted(lines.items()):
         own.sort(key=lambda row: row["rounds"])
         flat.append(own[-1]["epsilon"] <= 1.001 * own[-4]["epsilon"])
-        parts.append(f"D = {diameter:g}: ε ≤ {epsilon_text(own[-1]['epsilon'])}")
+        parts.append(f"D = {diameter:g}: ε ≤ {at_most_text(own[-1]['epsilon'])}")
     last = max(plain)
-    found = "; ".join(parts) + f" for {last:,.0f} rounds, where composition gives {epsilon_text(plain[last])}"
+    found = "; ".join(parts) + f" for {last:,.0f} rounds, where composition gives {at_most_text(plain[last])}"
     verdict = "holds" if all(flat) else ("holds in part" if any(flat) else "does not hold")
     caveat = (
         "Only when the run projects on a domain of diameter D and the loss is L-smooth (L = 1 assumed), and only for "
@@ -203,7 +203,7 @@ def _no_artificial_noise(rows: Sequence[Row], notes: Mapping[str, Any], variant:
     if not own or backoff is None:
         return Claim(sentence, "not run", "", "")
     short = [row for row in own if row["epsilon_exact"] is None or row["epsilon_exact"] > 1.001 * row["epsilon"]]
-    found = f"{len(own)} budgets from ε = {epsilon_text(own[0]['epsilon'])} on are kept by a scheme without any"
+    found = f"{len(own)} budgets from ε = {at_most_text(own[0]['epsilon'])} on are kept by a scheme without any"
     caveat = (
         f"Devices hold power back instead, {backoff:.0f} dB of it at the preset's budget, so the link is made worse on "
         "purpose."

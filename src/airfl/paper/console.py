@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airfl.paper.reproduction import Outcome
 from airfl.terminal import numbers, print_table, prose, words
-from airfl.wording import epsilon_text, number, plain_console
+from airfl.wording import at_most_text, number, plain_console
 
 
 def print_reproduction(outcome: Outcome, folder: Path) -> None:
@@ -30,8 +30,8 @@ def print_reproduction(outcome: Outcome, folder: Path) -> None:
                 "–" if row["diameter"] is None else number(row["diameter"]),
                 "yes" if row["is_proof"] else "no",
                 "yes" if row["converges"] else "no",
-                epsilon_text(row["epsilon_50_rounds"]),
-                epsilon_text(row["epsilon_100000_rounds"]),
+                at_most_text(row["epsilon_50_rounds"]),
+                at_most_text(row["epsilon_100000_rounds"]),
             )
             for row in outcome.table1
         ]

@@ -3,7 +3,7 @@
 In: events of rounds. Out: ε, δ, budgets, lower bounds. Imports nothing else of the package.
 """
 
-from airfl.privacy.accountant import ACCOUNTANTS, Accountant, epsilon_of, make_accountant
+from airfl.privacy.accountant import ACCOUNTANTS, Accountant, epsilon_of, make_accountant, proves
 from airfl.privacy.adapter import LedgerAccountant
 from airfl.privacy.budget import Budget, smallest
 from airfl.privacy.dp_event import to_dp_event
@@ -67,6 +67,7 @@ __all__ = [
     "most_rounds",
     "noise_for",
     "proven",
+    "proves",
     "reach",
     "relation_of",
     "release",

@@ -83,6 +83,11 @@ def make_accountant(
     return wanted(ledger, relation_of(neighbours), observer)
 
 
+def proves(kind: type[Accountant], ledgers: Iterable[Ledger]) -> bool:
+    """Whether an accountant's ε of these ledgers is a proven upper bound: of noise that follows data nobody's is."""
+    return kind.valid and not any(ledger.noise_follows_data for ledger in ledgers)
+
+
 def epsilon_of(
     ledgers: Ledger | Iterable[Ledger],
     wanted: str | type[Accountant],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from airfl.privacy.events import SEEING, Neighbours, Observer, PrivacyError, Sampling, SamplingLaw, zeroes_out
+from airfl.privacy.events import SEEING, Neighbours, Observer, PrivacyError, Sampling, SamplingLaw, require, zeroes_out
 from airfl.privacy.exact import Exact
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.ratios import seen_mu
@@ -142,6 +142,7 @@ def to_dp_event(
         observer: whom the event is about. For anyone who sees signals it is one Gaussian round, of the device
             that is seen best over the whole run: sampling earns no credit there.
     """
+    require(not ledger.noise_follows_data, "noise that was chosen by an estimate from updates is no `DpEvent`")
     if observer in SEEING:
         mu = seen_mu(ledger, neighbours, observer)
         groups = () if mu == 0.0 else (Group("all", 1, 1.0, 1.0 / mu, 1),)

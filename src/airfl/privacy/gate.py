@@ -24,7 +24,7 @@ def release(
     Where noise followed an estimate from updates, no accountant that is proven lets a model leave.
     """
     proven = ACCOUNTANTS[accountant].valid if isinstance(accountant, str) else accountant.valid
-    if proven and any(event.noise_follows_data for event in ledger.events):
+    if proven and ledger.noise_follows_data:
         raise BudgetError(
             "the noise of this run was chosen by an estimate from updates, which is not a proof: no accountant whose "
             "epsilon is proven keeps a promise about it; the model is not released"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airfl.privacy.accountant import ACCOUNTANTS, epsilon_of
+from airfl.privacy.accountant import ACCOUNTANTS, epsilon_of, proves
 from airfl.privacy.events import SEEING, Neighbours, Observer
 from airfl.privacy.ledger import Ledger
 from airfl.privacy.shown import Granted, shown
@@ -103,7 +103,7 @@ def _least(
     names = [
         name
         for name, kind in ACCOUNTANTS.items()
-        if kind.valid and observer in kind.observers and accountant in ("all", name)
+        if proves(kind, ledgers) and observer in kind.observers and accountant in ("all", name)
     ]
     if not names:
         return None

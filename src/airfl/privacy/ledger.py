@@ -182,6 +182,16 @@ class Ledger:
         result: S = state
         return result
 
+    @property
+    def noise_follows_data(self) -> bool:
+        """Whether the noise of some round was chosen by an estimate from updates, so that no ε is a proof."""
+        return self.fold("noise_follows_data", False, lambda so_far, event, _: so_far or event.noise_follows_data)
+
+    @property
+    def hides_participation(self) -> bool:
+        """Whether in some round nobody can tell from the noise who took part."""
+        return self.fold("hides_participation", False, lambda so_far, event, _: so_far or event.hides_participation)
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data; an infinite clip norm (unclipped scheme), and the infinite sums it leads to, are null."""
         rows, devices = self.rows(), self.devices_row()

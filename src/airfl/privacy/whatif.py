@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant
+from airfl.privacy.accountant import ACCOUNTANTS, Accountant, make_accountant, proves
 from airfl.privacy.events import (
     OBSERVERS,
     SEEING,
@@ -211,7 +211,7 @@ def compare(
             "observer": view,
             # The published bound has its own relation built in.
             "neighbours": "replace" if name == "paper" else relation,
-            "valid": kind.valid,
+            "valid": proves(kind, ledgers),
             "assumptions": kind.assumptions,
         }
         words = [word for one in made if isinstance(one, SampledAccountant) and (word := one.note(delta))]
@@ -219,4 +219,6 @@ def compare(
             answers[name]["note"] = words[0]
         if not answers[name]["known"]:
             answers[name]["note"] = "what the antennas receive is not known here; give --received-snr"
+        if any(ledger.noise_follows_data for ledger in ledgers):
+            answers[name]["note"] = "the noise was chosen by an estimate from updates"
     return answers

@@ -17,7 +17,7 @@ from airfl.report.progress import RunProgress, SweepProgress
 from airfl.rounds import RoundRecord
 from airfl.sweeps import Standing
 from airfl.sweeps.executors import Event
-from airfl.wording import counted, epsilon_text
+from airfl.wording import at_most_text, counted
 
 #: A notebook is told so often, seconds.
 EVERY = 0.2
@@ -95,7 +95,7 @@ class NotebookRun(_Output):
         accuracy, spent = np.mean([r.accuracy for r in records]), max(r.epsilon for r in records)
         words = f"{self._count} of {counted(self._total, 'round')}, {scheme}"
         words += f", accuracy {accuracy:.3f}" if np.isfinite(accuracy) else ""
-        words += "" if np.isnan(spent) else f", ε {epsilon_text(spent)}"
+        words += "" if np.isnan(spent) else f", ε {at_most_text(spent)}"
         self.show(self._count / self._total, words)
 
 

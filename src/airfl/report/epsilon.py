@@ -88,20 +88,20 @@ def _first(first: Finding, delta: str, around: str, kept: Kept | None, scheme: s
         said = f"{_bound(first.epsilon)} at δ = {delta} {claim}."
     if kept is None:
         return said
-    goal = f"ε ≤ {number(kept.target.epsilon)} at δ = {delta}"
+    goal = f"ε ≤ {rounded_up(kept.target.epsilon)} at δ = {delta}"
     if kept.solved_for == "noise_var":
         return f"{goal} over {_rounds(kept.question.rounds)} is kept by noise of {_noise(kept, ' or more')} {claim}."
     if kept.solved_for is None:
         return _checked(kept, "Not kept" if first.exact else "Not proven", said)
     if kept.rounds == 0:
-        return f"This noise does not keep ε ≤ {number(kept.target.epsilon)} for one round: {said}"
+        return f"This noise does not keep ε ≤ {rounded_up(kept.target.epsilon)} for one round: {said}"
     beyond = ", the most that can be asked about" if kept.rounds == MOST_ROUNDS else ""
     return f"This noise keeps {goal} for up to {_rounds(kept.rounds)}{beyond} {claim}."
 
 
 def _checked(kept: Kept, missed: str, said: str) -> str:
     """Whether a target is kept, and what noise or how many rounds just keep it."""
-    return f"{'Kept' if kept.kept else missed}: {said} The target is {number(kept.target.epsilon)}{_enough(kept)}."
+    return f"{'Kept' if kept.kept else missed}: {said} The target is {rounded_up(kept.target.epsilon)}{_enough(kept)}."
 
 
 def _enough(kept: Kept) -> str:
@@ -146,12 +146,13 @@ def _unproven(name: str, answer: Mapping[str, Any], around: str, kept: Kept | No
     value = "no finite ε" if answer["epsilon"] is None else f"ε = {rounded_up(answer['epsilon'])}"
     how = "" if kept is None else f" for {_rounds(kept.question.rounds)}{_by_this_count(kept)}"
     at = f"at δ = {number(answer['delta'])} ({around})"
-    return f"`{name}` gives {value} {at}{how}. That is not a proof: the true ε may be larger."
+    why = f", since {answer['note']}" if "note" in answer else ""
+    return f"`{name}` gives {value} {at}{how}. That is not a proof{why}: the true ε may be larger."
 
 
 def _by_this_count(kept: Kept) -> str:
     """How a target fares with an accountant that proves nothing."""
-    target = f"the target of {number(kept.target.epsilon)}"
+    target = f"the target of {rounded_up(kept.target.epsilon)}"
     if kept.solved_for == "noise_var":
         return f" with noise of {_noise(kept)}, the least for {target}"
     if not kept.kept:

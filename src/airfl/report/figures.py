@@ -22,7 +22,7 @@ from airfl.report.sentences import private_scheme
 from airfl.runs import Result
 from airfl.runs.store import write_bytes
 from airfl.schemes import scheme_shown
-from airfl.wording import epsilon_text, number
+from airfl.wording import at_most_text, epsilon_text, number
 
 if TYPE_CHECKING:  # a run's report need not load what audits count with
     from airfl.analysis import Audit, CombinerStudy, Curve
@@ -302,10 +302,12 @@ def _noise(axes: Axes, result: Result) -> bool:
     rounds, std = scheme.column("round")[0], np.sqrt(scheme.column("noise_var"))
     least = std * scheme.column("minimum_norm") / scheme.column("combiner_norm")
     axes.semilogy(rounds, std.mean(axis=0), label=f"{scheme_shown(name).title}: noise added (q_t)", **style_of(name))
-    axes.semilogy(
-        rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
-    )
-    if len(std) > 1:
+    told = not np.isnan(least).any()  # it would tell who took part where that is hidden
+    if told:
+        axes.semilogy(
+            rounds, least.mean(axis=0), color="#0072B2", linestyle=(0, (4, 2)), marker="v", label="least possible (π_t)"
+        )
+    if told and len(std) > 1:
         axes.fill_between(rounds, least.min(axis=0), least.max(axis=0), color="#0072B2", alpha=0.15, linewidth=0)
     axes.set_xlabel("round")
     axes.set_ylabel("noise std per coordinate\nof the summed update")
@@ -330,7 +332,7 @@ def _budget(axes: Axes, result: Result) -> bool:
         )
     limit = result.config.privacy.epsilon_for(result.dim)
     if limit is not None:
-        axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {limit:.3g}")
+        axes.axhline(limit, color="#000000", linestyle=(0, (1, 1)), label=f"budget ε = {at_most_text(limit)}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
     axes.set_ylabel(f"ε at δ = {number(result.config.privacy.delta)} ({result.accountant})")

@@ -65,7 +65,7 @@ def write_signed(folder: Path, files: Mapping[str, bytes], holder: str) -> None:
 def _ours(folder: Path, holder: str) -> dict[str, str]:
     """Digests of what was written, by name; nothing where there is no list."""
     try:
-        found = _LIST.search((folder / holder).read_bytes())
+        found = _LIST.search((folder / holder).read_bytes() if (folder / holder).is_file() else b"")
         return {} if found is None else json.loads(found[1])
     except (OSError, ValueError):
         return {}

@@ -12,7 +12,7 @@ from airfl.errors import InputError
 from airfl.report.figures import render_figures
 from airfl.report.html import render
 from airfl.report.perk_figure import accuracy_against_epsilon
-from airfl.report.sentences import data_text, headline, observers_shown, private_scheme
+from airfl.report.sentences import data_text, epsilon_shown, headline, observers_shown, private_scheme
 from airfl.runs import Result
 from airfl.runs.manifest import FIGURES, PAGE, PERK, STORY, check_contents, put, read_manifest
 from airfl.schemes import scheme_shown
@@ -102,10 +102,7 @@ def _row(name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "accuracy": percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
         "loss": "–" if entry["train_loss_mean"] is None else f"{entry['train_loss_mean']:.3f}",
         "noise": "none" if not entry["noise_var_mean"] else f"{entry['noise_var_mean'] ** 0.5:.3g}",
-        "epsilon": {
-            observer: at_most_text(entry["epsilon_by_observer"][observer]["gaussian"])
-            for observer in entry["epsilon_by_observer"]
-        },
+        "epsilon": {observer: epsilon_shown(entry, observer) for observer in OBSERVER_SHORT},
         "status": entry["status"],
     }
 
@@ -115,18 +112,18 @@ def _promises(result: Result) -> list[dict[str, Any]]:
     name = private_scheme(result) or ("airfl-mimo" if "airfl-mimo" in result.schemes else None)
     if name is None:
         return []
-    rows = []
+    rows, ledgers = [], result.schemes[name].ledgers
     for observer, values in result.summary["schemes"][name]["epsilon_by_observer"].items():
         for accountant, epsilon in values.items():
             rows.append(
                 {
                     "scheme": scheme_shown(name).title,
-                    "keeps": scheme_shown(name).keeps_budget,
+                    "keeps": scheme_shown(name).keeps_budget and not result.schemes[name].noise_follows_data,
                     "observer": OBSERVER_WORDS[observer],
                     "accountant": f"{accountant} ({label_of(accountant)})",
                     "epsilon": at_most_text(epsilon),
                     "meaning": epsilon_meaning(epsilon),
-                    "proven": is_proven(accountant),
+                    "proven": is_proven(accountant, ledgers),
                     "assumptions": assumptions_of(accountant),
                 }
             )

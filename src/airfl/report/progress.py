@@ -1,4 +1,4 @@
-"""Live progress bars on standard error."""
+"""Progress on standard error: live bars on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,13 +23,17 @@ from rich.progress import (
 )
 
 from airfl.terminal import is_quiet
-from airfl.wording import epsilon_text, plain_console
+from airfl.wording import at_most_text, plain_console
 
 if TYPE_CHECKING:
     from airfl.config import Config
     from airfl.rounds import RoundRecord
     from airfl.sweeps import Standing
     from airfl.sweeps.executors import Event
+
+
+#: Seconds until the first line where bars cannot be drawn, and until the next: so many, or a part of all so far.
+FIRST_S, NEXT_S, PART = 2.0, 5.0, 0.1
 
 
 class _Shown:
@@ -95,7 +99,7 @@ class RunProgress(_Shown):
         loss = _mean([record.train_loss for record in records])
         largest = max(record.epsilon for record in records)
         if not math.isnan(largest):  # not every round is accounted for
-            self._spent[scheme] = epsilon_text(largest)
+            self._spent[scheme] = at_most_text(largest)
         spent = self._spent.get(scheme, "–")
         state = f"loss {loss:.3f}  {tested}  ε {spent}"
         self._bar.update(self._task[scheme], advance=1, state=state)
@@ -190,8 +194,8 @@ class LateSteps:
 
     def _draw(self) -> None:
         if self._bar is None and self._is_late and self._total:
-            self._bar = _bar()
-            self._bar.add_task(self._name, total=self._total)
+            self._bar = _bar(is_late=True)
+            self._bar.add_task(self._name, total=self._total, completed=self._done)
             self._bar.start()
         if self._bar is not None and self._total:
             self._bar.update(self._bar.task_ids[0], completed=self._done, total=self._total)
@@ -261,12 +265,45 @@ class DesignProgress(_Shown):
         self._bar.update(self._task, description=name, completed=done, total=total)
 
 
-def _bar() -> Progress:
+class _Lines(Progress):
+    """Bars for a file or a pipe: a line on those that are not full, less and less often."""
+
+    def __init__(self, *columns: ProgressColumn, first: float, **options: Any) -> None:
+        super().__init__(*columns, **options)
+        self._first, self._over, self._teller = first, threading.Event(), threading.Thread(target=self._tell)
+        self._teller.daemon = True
+
+    def start(self) -> None:
+        """See ``Progress``."""
+        super().start()
+        self._teller.start()
+
+    def stop(self) -> None:
+        """See ``Progress``."""
+        if self._teller.is_alive():
+            self._over.set()
+            self._teller.join()
+        self.live.stop()  # without the empty line of ``Progress``
+
+    def _tell(self) -> None:
+        begin, wait = time.monotonic(), self._first
+        while not self._over.wait(wait):
+            with suppress(OSError, ValueError):  # nobody reads any more
+                for task in self.tasks:
+                    if not task.finished:
+                        count = "" if task.total is None else f" {task.completed:.0f}/{task.total:.0f}"
+                        state = task.fields.get("state", "")
+                        self.console.print(f"airfl: {task.description}{count}  {state}".rstrip(), soft_wrap=True)
+            wait = max(NEXT_S, PART * (time.monotonic() - begin))
+
+
+def _bar(*, is_late: bool = False) -> Progress:
     return _progress(
         TextColumn("{task.description:<14}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        is_late=is_late,
         transient=True,
     )
 
@@ -285,9 +322,12 @@ def _run_bar(speed_estimate_period: float) -> Progress:
     )
 
 
-def _progress(*columns: ProgressColumn, **options: Any) -> Progress:
-    """Bars on standard error, or none at all where nobody wants to see any."""
-    return Progress(*columns, console=plain_console(sys.stderr), disable=is_quiet(), **options)
+def _progress(*columns: ProgressColumn, is_late: bool = False, **options: Any) -> Progress:
+    """Bars on standard error, lines where that is no terminal, or nothing where nobody wants to see any."""
+    console = plain_console(sys.stderr)
+    if console.is_terminal or is_quiet():
+        return Progress(*columns, console=console, disable=is_quiet(), **options)
+    return _Lines(*columns, console=console, first=0.0 if is_late else FIRST_S, **options)
 
 
 def _mean(values: Sequence[float]) -> float:

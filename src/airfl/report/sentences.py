@@ -55,9 +55,9 @@ def headline(result: Result) -> list[str]:
 def _promise(result: Result, name: str) -> str:
     """What a private scheme reached, and the least ε that is proven for it."""
     summary, entry = result.summary, result.summary["schemes"][name]
-    by, exact = tightest(entry["epsilon"])
+    by, exact = _least(result, name)
     accuracy = percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"])
-    if _noise_follows_data(result, name):
+    if result.schemes[name].noise_follows_data:
         return (
             f"{scheme_shown(name).title} reached {accuracy} test accuracy. How much noise its devices added follows an "
             f"estimate from their updates, so nothing is proven: for the noise that was there {words_for(by)} finds "
@@ -71,9 +71,11 @@ def _promise(result: Result, name: str) -> str:
     )
 
 
-def _noise_follows_data(result: Result, name: str) -> bool:
-    """Whether a scheme's noise was chosen by an estimate from updates, so that no figure is a proof."""
-    return any(event.noise_follows_data for ledger in result.schemes[name].ledgers for event in ledger.events[:1])
+def _least(result: Result, name: str) -> tuple[str, float | None]:
+    """The least proven ε and whose it is; credit for hidden participation only where what would tell is left out."""
+    epsilons = result.summary["schemes"][name]["epsilon"]
+    hides = result.schemes[name].hides
+    return tightest({by: epsilon for by, epsilon in epsilons.items() if hides or by != "sampled"})
 
 
 def _booked_unproven(result: Result, name: str) -> list[str]:
@@ -81,10 +83,10 @@ def _booked_unproven(result: Result, name: str) -> list[str]:
     summary, accountant = result.summary, result.summary["schemes"][name]["accountant"]
     if is_proven(accountant):
         return []
-    _, exact = tightest(summary["schemes"][name]["epsilon"])
-    if _noise_follows_data(result, name):
+    _, exact = _least(result, name)
+    if result.schemes[name].noise_follows_data:
         return [
-            f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
+            f"The budget of ε = {at_most_text(summary['budget_epsilon'])} was booked by `{accountant}`: no promise."
         ]
     whose = "from outside" if is_import_path(accountant) else "which proves less than it says"
     proven = at_most_text(exact)
@@ -92,7 +94,7 @@ def _booked_unproven(result: Result, name: str) -> list[str]:
         replaced = result.schemes[name].epsilon(neighbours="replace")
         proven = f"{at_most_text(replaced)} for {NEIGHBOUR_WORDS['replace']}, which it counts, and {proven} otherwise"
     return [
-        f"The budget of ε = {epsilon_text(summary['budget_epsilon'])} was booked by `{accountant}`, {whose}; the "
+        f"The budget of ε = {at_most_text(summary['budget_epsilon'])} was booked by `{accountant}`, {whose}; the "
         f"proven figure for the same noise is {proven}."
     ]
 
@@ -124,6 +126,12 @@ def observers_shown(result: Result) -> list[str]:
     named = dict.fromkeys(name for entry in entries for name in entry)
     bare = all(entry.get("everything", {}).get("gaussian") is None for entry in entries)
     return [name for name in named if name != "everything" or not bare]
+
+
+def epsilon_shown(entry: Mapping[str, Any], observer: str) -> str:
+    """Exact ε against an observer, in a table; a dash where it is left out, for it would tell who took part."""
+    found = entry["epsilon_by_observer"].get(observer)
+    return "–" if found is None else at_most_text(found["gaussian"])
 
 
 def data_text(config: Config) -> str:

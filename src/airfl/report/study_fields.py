@@ -153,6 +153,12 @@ def check_observer(observer: str, source: Source) -> None:
         known = [name for name in OBSERVERS if name in seen]
         hint = nearest(observer, known) or f"; known: {', '.join(known) or 'nobody, since no ledgers were kept'}"
         raise InputError(f"there is no ε for the observer `{observer}` here{hint}")
+    without = [cell.scheme for cell in source.cells if cell.epsilons and observer not in cell.epsilons]
+    if without:
+        raise InputError(
+            f"`{without[0]}` counts on nobody knowing who took part, and its ε of `{observer}` would tell; choose "
+            "`model` or `models`"
+        )
 
 
 def exact_epsilon(cell: Cell, observer: str) -> float | None:

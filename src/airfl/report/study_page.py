@@ -17,6 +17,7 @@ from airfl.report.study_lines import Drawing, Point, Wish, drawing_of, plain, so
 from airfl.report.study_source import Source
 from airfl.wording import (
     at_most_text,
+    name_text,
     percent,
 )
 
@@ -75,7 +76,7 @@ def command_of(wish: Wish, folder: str, out: str) -> str:
     words += ["--observer", wish.observer] if wish.observer else []
     words += ["--size", wish.size] if wish.size != "one-column" else []
     words += ["--log-x"] if wish.log_x else []
-    return shlex.join([*words, "--out", out])
+    return name_text(shlex.join([*words, "--out", out]))
 
 
 def table_of(drawing: Drawing) -> tuple[list[str], list[list[str]], str]:

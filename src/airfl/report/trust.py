@@ -35,6 +35,10 @@ def whom_to_trust(result: Result, private: Sequence[str]) -> list[str]:
 
 def _trusted(result: Result, name: str, *, named: bool) -> str:
     """What a base station learns of devices that do not hide from it."""
+    if result.schemes[name].noise_follows_data:
+        return f"Nothing is proven of {scheme_shown(name).title} against a base station that looks at every antenna."
+    if result.schemes[name].hides:
+        return _hidden(name)
     by_observer, antennas = result.summary["schemes"][name]["epsilon_by_observer"], result.config.system.num_antennas
     exact, curious = (by_observer[who]["gaussian"] for who in ("model", "base-station"))
     if curious is None or exact is None or curious > exact:
@@ -50,6 +54,14 @@ def _trusted(result: Result, name: str, *, named: bool) -> str:
     )
 
 
+def _hidden(name: str) -> str:
+    """Why nothing is said of observers of signals."""
+    return (
+        f"{scheme_shown(name).title} trusts the base station, and counts on nobody knowing who took part: what depends "
+        "on that, such as ε of observers of signals, is left out here, and the ledger has it."
+    )
+
+
 def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the ε of a study's table mean: at which δ, for which neighbours, against whom, and who is trusted."""
     configs = [plan.config(point) for point in range(len(plan.points))]
@@ -62,11 +74,19 @@ def study_trust(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"ε is what was booked, at δ = {', '.join(map(number, deltas))} for {' or '.join(relations)}, against anyone "
         f"who sees the models{also}; ∞ is no protection."
     ]
-    said += _not_proofs(schemes, configs)
-    heard = [row for row in rows if row["epsilon_by_observer"] and scheme_shown(row["scheme"]).policy.over_air]
+    follows = dict.fromkeys(row["scheme"] for row in rows if row["noise_follows_data"])
+    said += _not_proofs(schemes.keys() - follows.keys(), configs)
+    if follows:
+        titles = " and ".join(scheme_shown(name).title for name in follows)
+        said.append(f"The noise of {titles} follows an estimate from updates: no ε of it is a proof.")
+    heard = [
+        row["epsilon_by_observer"]["base-station"]["gaussian"]
+        for row in rows
+        if "base-station" in (row["epsilon_by_observer"] or ()) and not row["noise_follows_data"]
+        if scheme_shown(row["scheme"]).policy.over_air
+    ]
     if heard:
-        books = [row["epsilon_by_observer"]["base-station"]["gaussian"] for row in heard]
-        found = [math.inf if value is None else value for value in books]
+        found = [math.inf if value is None else value for value in heard]
         low, high = at_most_text(min(found)), at_most_text(max(found))
         span = low if low == high else f"{low} to {high}"
         said.append(f"Over the air a base station that looks at every antenna learns up to ε = {span}.")
@@ -90,6 +110,8 @@ def _not_proofs(schemes: Iterable[str], configs: Sequence[Config]) -> list[str]:
 
 
 def _without_promise(result: Result, name: str) -> str:
+    if result.schemes[name].hides:
+        return _hidden(name)
     by_observer = result.summary["schemes"][name]["epsilon_by_observer"]
     exact, curious = (at_most_text(by_observer[who]["gaussian"]) for who in ("model", "base-station"))
     return (
@@ -101,6 +123,8 @@ def _without_promise(result: Result, name: str) -> str:
 def trust_sentences(result: Result, name: str) -> list[str]:
     """What observers of signals learn of a scheme that hides devices from them, and what that rests on."""
     scheme, entry, config = result.schemes[name], result.summary["schemes"][name], result.config
+    if scheme.noise_follows_data:
+        return []
     if scheme_shown(name).encoder.cover == "nothing" or entry["status"] != "done":
         return eavesdropper_sentence(config, entry, scheme_shown(name).title)
     seen = entry["epsilon_by_observer"][scheme.observer]["gaussian"]

@@ -69,8 +69,8 @@ def find_powers(
 
     def find(index: int) -> tuple[Problem, Shield]:
         problem, shield = first = start(index)
-        if float(shield.cover.own) == 0.0 or config.system.dropout > 0.0:
-            return first  # the receiver's noise is enough, or what was planned is not what happens
+        if float(shield.cover.own) == 0.0 or config.system.dropout > 0.0 or "base-station" not in problem.seeing:
+            return first  # the receiver's noise is enough, what was planned is not what happens, or nobody listens
         if blind is not link:
             problem = _changed(problem, link=blind)
             shield = _found(problem)
@@ -134,7 +134,8 @@ def _powers(problem: Problem, shield: Shield) -> tuple[Problem, Shield]:
         ratio, seen, asked = rounds.worth(powers, visibility, weights)
         most = seen.max()
         visibility = (visibility * (seen / most).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
-        weights = (weights * (asked / asked.amax(dim=1, keepdim=True)).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
+        largest = asked.amax(dim=1, keepdim=True).clamp(min=1e-300)  # 0 where nobody sends
+        weights = (weights * (asked / largest).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
         powers = powers * ratio.pow(PACE) * (problem.unit * most / problem.target)
         if step % (STEPS // LOOKS) == 0:
             other = _changed(problem, share=(powers / powers.mean()).clamp(min=LEAST_SHARE))
@@ -175,7 +176,8 @@ class _Rounds:
         width = max(len(sight.noise) for sight in sights)
         shape = len(sights), width, planned.shape[1]
         signal, turned = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
-        noise = torch.ones(len(sights), width, dtype=torch.float64) * max(float(sight.noise.max()) for sight in sights)
+        loudest = max(float(sight.noise.max()) for sight in sights if len(sight.noise))  # none where nobody sends
+        noise = torch.full((len(sights), width), loudest, dtype=torch.float64)
         for t, sight in enumerate(sights):
             rows = len(sight.noise)
             real, imaginary = sight.signal.chunk(2)
@@ -198,7 +200,7 @@ class _Rounds:
         """
         adds = powers[self.device] * self.there
         asked = self.reaches.square() * (1.0 + self.slope * adds)
-        squared = asked.amax(dim=1).clamp(min=1e-300)
+        squared = torch.where(self.there.any(dim=1), asked.amax(dim=1), 1.0)
         covered = (self.signal * adds.unsqueeze(1)) @ self.signal.mT + (
             self.turned * adds.unsqueeze(1)
         ) @ self.turned.mT
@@ -235,7 +237,7 @@ def _combiners(config: Config, radio: Radio, problem: Problem, shield: Shield, f
     design = designed_by_count(config, radio, channels.unsqueeze(0), counts[None], keys)
     unit = (design.combiner / design.norm.unsqueeze(-1))[0]
     other = _changed(problem, combiner=unit, share=share)
-    other = _changed(other, minimum=torch.maximum(other.reaches.amax(dim=1), problem.minimum * 1e-12))
+    other = _changed(other, minimum=other.asked(other.reaches))
     other._followed.update({name: who.copy() for name, who in problem._followed.items()})
     found = _kept(other)
     if found is not None and found.noise < shield.noise * (1.0 - PROGRESS):

@@ -239,9 +239,13 @@ class Problem:
         if self.share is not None:
             power = float(cover.own + cover.quadrature) * self.share[np.maximum(self.planned, 0)]
             asked = self.reaches * (1.0 + self._sent * power / self.clip_norm**2).sqrt()
-            return torch.maximum(asked.amax(dim=1), self.minimum * 1e-12) / math.sqrt(self.power)
+            return self.asked(asked) / math.sqrt(self.power)
         power = float(cover.own + cover.quadrature) + cover.mask_parts * float(cover.masks) * self.degrees
         return self.minimum * (1.0 + self._sent * power / self.clip_norm**2).sqrt() / math.sqrt(self.power)
+
+    def asked(self, reaches: torch.Tensor) -> torch.Tensor:
+        """The norm of each round that so much of every device asks for, [T]; as planned where nobody sends."""
+        return torch.where(self.senders > 0, torch.maximum(reaches.amax(dim=1), self.minimum * 1e-12), self.minimum)
 
     @property
     def _sent(self) -> int:
@@ -269,10 +273,10 @@ class Problem:
     @cached_property
     def trusted(self) -> float:
         """Mean of v_t that a trusted base station would take."""
-        floor = smallest(
-            lambda f: self._models(self._at(f, Cover.of())), self.target, 1e-3 * self._floor_of_models, 1e-6
-        )
-        floor = 0.0 if self._models(self.least_norms(Cover.of())) <= self.target else floor
+        floor = 0.0
+        if self._models(self.least_norms(Cover.of())) > self.target:
+            start = 1e-3 * self._floor_of_models
+            floor = smallest(lambda f: self._models(self._at(f, Cover.of())), self.target, start, 1e-6)
         return self.noise(self._at(floor, Cover.of()), Cover.of())
 
     def held_back(self, kind: Kind, level: float, tolerance: float = ROUGHLY) -> Shield | None:

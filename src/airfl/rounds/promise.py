@@ -30,6 +30,7 @@ from airfl.privacy import (
     smallest,
 )
 from airfl.schemes import Decoder, DesigningPolicy, Encoder, Scheme
+from airfl.schemes.parts import LEAST_ROOM
 from airfl.traits import Axis
 
 
@@ -215,6 +216,12 @@ def unit_of(scheme: Scheme, config: Config, dim: int) -> float:
     with calling(encoder, "encoder"):
         unit = float(encoder.unit(config.learning.clip_norm_for(dim), dim))
         length = float(encoder.length(unit))
+        room = float(encoder.room)
+    if not LEAST_ROOM <= room < 1.0:
+        raise InputError(
+            f"encoder `{type(encoder).__name__}` must leave a share of its `length` for rounding, `room`, of at least "
+            f"{LEAST_ROOM:g} and below 1; got {room:g}"
+        )
     if not (0.0 < unit < math.inf and length > 0.0):
         raise InputError(
             f"encoder `{type(encoder).__name__}` must have a finite `unit` and a `length` above 0; got {unit:g} and "

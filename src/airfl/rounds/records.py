@@ -18,7 +18,10 @@ from airfl.rounds.schedule import Schedule
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One row of results: one trial, one round. NaN where a quantity was not measured or does not exist."""
+    """One row of results: one trial, one round.
+
+    NaN where a quantity was not measured or does not exist, or would tell who took part where that must stay hidden.
+    """
 
     scheme: str
     trial: int
@@ -113,6 +116,8 @@ def record_round(
     skipped = t + 1 < config.system.rounds and (t + 1) % _accounted_every(config, schedule) != 0
     records = []
     for row, trial in enumerate(schedule.link.trials):
+        hidden = schedule.hides and schedule.hides_participation[row]
+        served = over_air and not (hidden and config.scheme.combiner_columns != "all")
         over = (watch.norms[row][heard[row]] > schedule.clip_norm).double().mean().nan_to_num()
         records.append(
             RoundRecord(
@@ -125,11 +130,11 @@ def record_round(
                 epsilon=math.nan if skipped else schedule.promise.spent(ledgers[row]),
                 noise_var=float(setting.noise_var[row]),
                 combiner_norm=float(schedule.norm[row, t]) if over_air else math.nan,
-                minimum_norm=float(schedule.minimum[row, t]) if over_air else math.nan,
+                minimum_norm=float(schedule.minimum[row, t]) if served else math.nan,
                 update_norm=float(watch.norms[row][heard[row]].mean()),
                 clipped_fraction=float(over) if clips else 0.0,
-                max_power_w=float(setting.power_w[row].max()) if over_air else math.nan,
-                misalignment=_misalignment(setting, row, watch.kept[row]),
+                max_power_w=float(setting.power_w[row].max()) if over_air and not hidden else math.nan,
+                misalignment=math.nan if hidden else _misalignment(setting, row, watch.kept[row]),
                 **({} if measured is None else measured[row]),
             )
         )

@@ -281,17 +281,25 @@ class Schedule:
             needed=None if self.needed is None else stretch(self.needed),
         )
 
+    @property
+    def hides(self) -> bool:
+        """Whether the promise counts on nobody knowing who takes part: then nothing is told that depends on it."""
+        return self.promise.accountant == "sampled" and any(self.hides_participation)
+
     def never_heard(self) -> list[int]:
         """How many devices do not transmit in any round of a trial: the bias of participation and selection."""
+        if self.hides:
+            return []
         total = self.link.config.system.num_devices
         return [total - len(np.unique(row[row >= 0])) for row in self.active]
 
     def perks(self) -> list[Perk]:
-        """The perk test of every trial; empty without a budget or over an ideal channel."""
-        if not self.over_air or self.budget is None:
-            return []
+        """The perk test of every trial; empty without a budget or over an ideal channel, or where it tells too much."""
         config, promise = self.link.config, self.promise
-        if promise.accountant == "sampled" and config.scheme.combiner_columns != "all":
+        serves_active = config.scheme.combiner_columns != "all"
+        if not self.over_air or self.budget is None or (self.hides and serves_active):
+            return []
+        if promise.accountant == "sampled" and serves_active:
             promise = promise.without_credit()  # noise that is not lifted tells who took part
         power, budget = self.link.power_limit, promise.budget
         assert budget is not None

@@ -109,10 +109,12 @@ class Sending:
             if not isinstance(memory, torch.Tensor) or memory.shape != shape:
                 raise InputError(f"encoder `{name}` must return memories of shape {shape}")
         norms = torch.linalg.vector_norm(made.updates.double(), dim=1)
-        if len(norms) != len(block.trial) or not bool((norms <= self._length * (1.0 - 1e-9)).all()):  # NaN is not
+        room = self._encoder.room
+        if len(norms) != len(block.trial) or not bool((norms * (1.0 + room) <= self._length).all()):  # NaN is not
             raise InputError(
                 f"encoder `{name}` sends an update of length {float(norms.max()):.9g} where its `length` says "
-                f"{self._length:.9g}: what is booked would be too small; bound it, and leave room for rounding"
+                f"{self._length:.9g}: what is booked would be too small; bound it, and leave {room:g} of it for "
+                "rounding"
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airfl.runs.execute import Progress, pick_device, run
-    from airfl.runs.ledgers import read_ledgers
+    from airfl.runs.ledgers import read_ledgers, require_files, require_readable
     from airfl.runs.lock import locked
     from airfl.runs.manifest import is_run
     from airfl.runs.result import Result, SchemeResult
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Where each name lives. They are imported when first used, so that reading a ledger need not load torch.
 _HOME = {
     "execute": ("Progress", "pick_device", "run"),
-    "ledgers": ("read_ledgers",),
+    "ledgers": ("read_ledgers", "require_files", "require_readable"),
     "lock": ("locked",),
     "manifest": ("is_run",),
     "result": ("Result", "SchemeResult"),
@@ -47,6 +47,8 @@ __all__ = [
     "pick_device",
     "prepare_folder",
     "read_ledgers",
+    "require_files",
+    "require_readable",
     "resumed",
     "run",
     "save",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +22,8 @@ def locked(out: str | Path) -> Iterator[None]:
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if (mode := _mode(folder)) and not stat.S_ISREG(mode):
+            raise InputError(f"`{folder / LOCK}` is a folder or a link, and no lock of airfl; remove it")
         lock = FileLock(folder / LOCK)
         lock.acquire(blocking=False)
     except Timeout:
@@ -40,17 +44,30 @@ def require_free(out: str | Path) -> None:
         raise _busy(out)
 
 
+def has_lock(folder: Path) -> bool:
+    """Whether the file of a lock lies in a folder; nobody holds a folder or a link of its name."""
+    return stat.S_ISREG(_mode(folder))
+
+
 def is_locked(folder: Path) -> bool:
     """Whether somebody is at work in a folder."""
-    if not (folder / LOCK).exists():
+    if not has_lock(folder):
         return False
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(blocking=False)
-    except OSError:  # held (a time-out is one of these), or made by somebody whose files we may not open
-        return True
+    except OSError as error:  # held (a time-out is one of these), or made by somebody whose files we may not open
+        return error.errno != errno.EROFS  # nobody writes on a disk that can only be read
     _let_go(lock, folder)
     return False
+
+
+def _mode(folder: Path) -> int:
+    """What kind of thing has the lock's name; 0: nothing."""
+    try:
+        return (folder / LOCK).lstat().st_mode
+    except OSError:
+        return 0
 
 
 def _busy(out: str | Path) -> InputError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from airfl.catalogue import require_known
 from airfl.config import Config
 from airfl.errors import InputError
 from airfl.imports import later, path_of
-from airfl.privacy import ACCOUNTANTS, Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of
+from airfl.privacy import ACCOUNTANTS, SEEING, Accountant, Ledger, Neighbours, Observer, epsilon_of, relation_of, shown
 from airfl.rounds import MEASURED, CoverUsed, RoundRecord
 from airfl.runs.tables import frame_of, record_schema
 from airfl.traits import OBSERVERS, SCHEMES, scheme_traits
@@ -47,8 +47,8 @@ class SchemeResult:
         ledgers: one per trial.
         models: final models, [trials, d]; None unless the scheme is done and its budget was kept.
         transmitting: devices that transmit in a round, or would on average; 0 where an older version did not say.
-        never_heard: devices that did not transmit in any round, per trial.
-        perks: one per trial where there is a budget and a radio link.
+        never_heard: devices that did not transmit in any round, per trial; empty where that must stay hidden.
+        perks: one per trial where there is a budget and a radio link, and they tell nothing of who took part.
         cover: what devices hid in, per trial; empty for schemes without.
         accountant: whose ε the records hold; observer: whom it is about.
         status: how the scheme ended; ``message`` says why if it is not done.
@@ -86,6 +86,8 @@ class SchemeResult:
     ) -> float:
         """ε of the worst trial, from what was released; ``math.inf`` where there is no protection.
 
+        Nobody's is a bound where ``noise_follows_data``.
+
         Args:
             delta: default: that of the run.
             observer: against whom: model, models, base-station, eavesdropper or everything.
@@ -108,6 +110,16 @@ class SchemeResult:
     def plot(self, y: str = "accuracy", ax: Any = None) -> Any:
         """A column of the records against the round: mean and range over trials. Returns matplotlib's axes."""
         return later("airfl.report.rows_figure:draw_rounds")({self._name: self}, y, ax)
+
+    @property
+    def hides(self) -> bool:
+        """Whether its ε rests on nobody knowing who took part; see ``by_observer``."""
+        return _hides(self.accountant, self.ledgers)
+
+    @property
+    def noise_follows_data(self) -> bool:
+        """Whether noise was chosen by an estimate from updates: then no ε of it is a bound."""
+        return any(ledger.noise_follows_data for ledger in self.ledgers)
 
     @property
     def _name(self) -> str:
@@ -241,15 +253,7 @@ class Result:
         final, tested = scheme.final(), scheme.final(tested=True)
         booked = [event.noise_var for ledger in scheme.ledgers for event in ledger.events]
         noise = [record.noise_var for record in scheme.records] or booked  # a round that diverged has no record
-        delta, neighbours = self.config.privacy.delta, self.config.neighbours
-        by_observer = {
-            observer: {
-                name: finite_or_none(epsilon_of(scheme.ledgers, kind, neighbours, observer, delta))
-                for name, kind in accountants_of(self.config).items()
-                if observer in kind.observers
-            }
-            for observer in observers_in(self.config)
-        }
+        found = by_observer(self.config, scheme.ledgers, scheme.accountant, accountants_of(self.config))
         return {
             "status": scheme.status,
             "message": scheme.message,
@@ -262,8 +266,9 @@ class Result:
             "measures": _measures(tested),
             "rounds": max((record.round for record in final), default=0),
             "trials": len(final),
-            "epsilon": by_observer["model"],
-            "epsilon_by_observer": by_observer,
+            "epsilon": found["model"],
+            "epsilon_by_observer": found,
+            "noise_follows_data": scheme.noise_follows_data,
             "noise_var_mean": _mean(noise),
             "transmitting": scheme.transmitting,
             "never_heard": list(scheme.never_heard),
@@ -285,6 +290,32 @@ def accountant_called(wanted: str | type[Accountant]) -> str | type[Accountant]:
 def keeps_budget(name: str) -> bool:
     """Whether a scheme promises something, as far as its name tells."""
     return name not in SCHEMES or scheme_traits(name).budget
+
+
+def by_observer(
+    config: Config, ledgers: Collection[Ledger], accountant: str, kinds: Mapping[str, type[Accountant]] = ACCOUNTANTS
+) -> dict[str, dict[str, float | None]]:
+    """ε by observer and accountant, the worst of some ledgers; None: no finite ε.
+
+    Where the accountant that booked counts on nobody knowing who took part, what would tell is left out: ε of all who
+    see signals, and bounds with an enforced domain, which depend on how many took part.
+    """
+    hides = _hides(accountant, ledgers)
+    left_out = SEEING if hides else ()
+    mute = hides and config.learning.domain_diameter is not None
+    return {
+        observer: {
+            name: finite_or_none(epsilon_of(ledgers, kind, config.neighbours, observer, config.privacy.delta))
+            for name, kind in kinds.items()
+            if observer in kind.observers and not (mute and shown(kind).uses_domain)
+        }
+        for observer in observers_in(config)
+        if observer not in left_out
+    }
+
+
+def _hides(accountant: str, ledgers: Iterable[Ledger]) -> bool:
+    return accountant == "sampled" and any(ledger.hides_participation for ledger in ledgers)
 
 
 def finite_or_none(value: float) -> float | None:

@@ -20,6 +20,8 @@ from airfl.imports import beside, look_beside
 from airfl.parallel import torch_threads
 from airfl.rounds import State
 from airfl.runs.checkpoint import Checkpoints
+from airfl.runs.ledgers import RESUME as FILE
+from airfl.runs.ledgers import require_files
 from airfl.runs.lock import locked, require_free
 from airfl.runs.manifest import is_sealed, require_ours, sealed
 from airfl.runs.result import Status
@@ -30,7 +32,6 @@ from airfl.shards import Shards
 from airfl.simulate import Simulation
 
 FORMAT = "airfl-unfinished/1"
-FILE = "resume.json"
 CHECKPOINTS = "checkpoints"
 #: How a run adds up what devices send, with shards and without.
 IN_SHARDS, AT_ONCE = "in shards", "at once"
@@ -54,9 +55,10 @@ class Begun:
 def identity(simulation: Simulation) -> dict[str, str]:
     """What the bits of a run follow from, beside its configuration; how many shards there are changes none."""
     device = simulation.start.device
-    precision = precision_of(simulation.engine, simulation.config, device)
+    precision, kept = precision_of(simulation.engine, simulation.config, device), simulation.task.spec.kept_digest()
     return {
         **code_of(simulation.config.imports),
+        **({"what the model does not train": kept} if kept else {}),
         "device": device.type,
         "precision": precision,
         "sums": sums_of(simulation),
@@ -115,6 +117,7 @@ def claimed(out: str | Path, force: bool = False) -> Iterator[Path]:
     folder = prepare_folder(out, force)
     with locked(folder):
         prepare_folder(out, force)  # somebody may have finished in between
+        require_files(folder)
         require_ours(folder)
         require_own_checkpoints(folder)
         yield folder
@@ -127,6 +130,7 @@ def resumed(out: str | Path) -> Iterator[tuple[Path, Begun]]:
     if not folder.is_dir():
         raise InputError(f"`{out}` holds no unfinished run: there is no such folder")
     require_free(folder)
+    require_files(folder)
     read_begun(folder)
     with locked(folder):
         require_ours(folder)

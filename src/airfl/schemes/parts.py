@@ -18,6 +18,9 @@ from airfl.schemes.public import Public
 from airfl.schemes.transceivers import Scene, Transceiver
 from airfl.traits import HIDDEN_AS, PARTS, USUAL, WITH_SCALARS, Axis, Traits
 
+#: The least that an encoder may leave for rounding, and what of it shards may take: gains err by 1e-9 at most.
+LEAST_ROOM, FOR_SHARDS = 1e-8, 0.9
+
 CoverChoice = Literal["nothing", "circular", "each", "chosen", "zero-sum"]
 
 
@@ -50,7 +53,8 @@ class Encoder(ABC):
     cover: ClassVar[CoverChoice] = "nothing"
     #: Whether devices remember something from round to round, a vector [d] each, zero at first.
     remembers: ClassVar[bool] = False
-    #: What rounding of sums may add to ``length``, as a share of it: beyond that a device is louder than is booked.
+    #: What an encoder leaves of ``length`` for rounding, as a share: shards may take ``FOR_SHARDS`` of that for their
+    #: sums, and the rest is for gains. One from outside is held to it.
     room: ClassVar[float] = 1e-6
 
     def unit(self, clip_norm: float, dim: int) -> float:

@@ -293,8 +293,8 @@ class Worker:
         for place in reversed(places):  # where whoever asks looks for code, as far as this node has it
             look_beside(Path(place) / "_")
         task = unpacked_task(ray.get(packed[0]))
-        self._device, shape = task.inputs.device, tuple(task.inputs.shape[1:])
-        self._desk = Desk(choose_engine(task.config, task.spec, self._device, shape), task)
+        self._device = task.inputs.device
+        self._desk = Desk(choose_engine(task.config, task.spec, self._device, task.inputs), task)
 
         self._born = secrets.token_hex(8)
 

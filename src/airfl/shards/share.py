@@ -24,6 +24,7 @@ from airfl.engines import Engine
 from airfl.errors import InputError
 from airfl.parallel import torch_threads
 from airfl.rounds import Lane, Member, Training, pass_on
+from airfl.schemes.parts import FOR_SHARDS
 from airfl.transceiver import Cover
 
 #: Into how many groups devices are cut; at most so many shards have something to do.
@@ -140,7 +141,7 @@ def quantum(member: Member, num_devices: int) -> float | None:
     # The sum of what is sent, or of energies.
     longest = length * (gain or 1.0) if setting.detects == "sum" else length**2
     unit = 2.0 ** (math.ceil(math.log2(num_devices * longest)) - BITS)
-    if math.sqrt(member.dim) * unit > member.encoder.room * longest:
+    if math.sqrt(member.dim) * unit > FOR_SHARDS * member.encoder.room * longest:
         raise InputError(
             f"with {num_devices:,} devices and {member.dim:,} parameters rounding would move what shards add up by "
             "more than the privacy ledger has room for; leave out --shards, or train fewer devices"

@@ -199,7 +199,7 @@ def write_part(
         scheme = log.simulations[0].scheme.name
         for row, trial in enumerate(batch.trials):
             cells.append({"point": point, "scheme": scheme, "trial": trial, "status": log.status})
-            cells[-1]["message"] = log.message
+            cells[-1] |= {"message": log.message, "accountant": result.accountant}
             ledgers[point, scheme, trial] = result.ledgers[row] if row < len(result.ledgers) else Ledger()
             cells[-1]["rounds"] = sum(event.round >= 0 for event in ledgers[point, scheme, trial].events)
     path = folder.part(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from scipy import stats
 
-from airfl.accounting import observers_in
-from airfl.config import Config
 from airfl.errors import InputError
-from airfl.privacy import ACCOUNTANTS, OBSERVERS, Ledger, epsilon_of
+from airfl.privacy import OBSERVERS, Ledger
 from airfl.runs.lock import is_locked
-from airfl.runs.result import finite_or_none
+from airfl.runs.result import by_observer, finite_or_none
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.ledgers import Cell, unpack
@@ -90,13 +88,15 @@ def read_ledgers(folder: Folder, batch: Batch, receipt: Mapping[str, Any]) -> di
     return unpack(folder.ledgers(batch).read_bytes()) if "ledgers_sha256" in receipt else None
 
 
-def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[int, str], Epsilons]:
-    """ε of every configuration and scheme from the ledgers, the worst of the trials that are done; None: no finite ε.
+def from_ledgers(
+    plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[int, str], dict[str, Any]]:
+    """Of every configuration and scheme its ε, the worst of the trials that are done, and whether noise followed data.
 
     By our own accountants, since reading a folder executes nobody's code. What an older version kept no ledgers of is
     left out.
     """
-    worst: dict[tuple[int, str], dict[tuple[str, str], float]] = {}
+    found: dict[tuple[int, str], dict[str, Any]] = {}
     unknown: set[tuple[int, str]] = set()
     for batch in plan.batches:
         if batch.name not in receipts:
@@ -104,6 +104,7 @@ def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any
         receipt = receipts[batch.name]
         ledgers = read_ledgers(folder, batch, receipt)
         books: dict[tuple[int, str], dict[int, Ledger]] = {}
+        booked_by: dict[tuple[int, str], str] = {}
         for cell in receipt["cells"]:
             key = cell["point"], cell["scheme"]
             if ledgers is None:
@@ -111,32 +112,28 @@ def epsilons(plan: Plan, folder: Folder, receipts: Mapping[str, Mapping[str, Any
             elif cell["status"] == "done":
                 ledger = ledgers[*key, cell["trial"]]
                 books.setdefault(key, {})[id(ledger)] = ledger
+                booked_by[key] = cell.get("accountant", "")  # older versions did not say
         for key, own in books.items():
-            config, so_far = plan.config(key[0]), worst.setdefault(key, {})
-            for name, kind in ACCOUNTANTS.items():
-                for observer in kind.observers:
-                    found = epsilon_of(own.values(), kind, config.neighbours, observer, config.privacy.delta)
-                    so_far[observer, name] = max(so_far.get((observer, name), 0.0), found)
-    return {
-        key: {
-            observer: {name: finite_or_none(value) for (who, name), value in found.items() if who == observer}
-            for observer in observers_in(plan.config(key[0]))
-        }
-        for key, found in worst.items()
-        if key not in unknown
-    }
+            here = by_observer(plan.config(key[0]), own.values(), booked_by[key])
+            before = found.get(key, {"epsilon_by_observer": here, "noise_follows_data": False})
+            found[key] = {
+                "epsilon_by_observer": _worst(before["epsilon_by_observer"], here),
+                "noise_follows_data": before["noise_follows_data"]
+                or any(book.noise_follows_data for book in own.values()),
+            }
+    return {key: row for key, row in found.items() if key not in unknown}
 
 
-def by_observer(config: Config, ledgers: Sequence[Ledger]) -> Epsilons:
-    """ε of one configuration and scheme, the worst of some ledgers, by our own accountants; None: no finite ε."""
-    relation, delta = config.neighbours, config.privacy.delta
+def _worst(some: Epsilons, others: Epsilons) -> Epsilons:
+    """The larger ε of two, where both have it."""
     return {
-        observer: {
-            name: finite_or_none(epsilon_of(ledgers, kind, relation, observer, delta))
-            for name, kind in ACCOUNTANTS.items()
-            if observer in kind.observers
+        who: {
+            name: None if epsilon is None or (other := others[who][name]) is None else max(epsilon, other)
+            for name, epsilon in own.items()
+            if name in others[who]
         }
-        for observer in observers_in(config)
+        for who, own in some.items()
+        if who in others
     }
 
 
@@ -165,7 +162,8 @@ def summarise_points(plan: Plan, folder: Folder) -> list[tuple[int, dict[str, An
     final: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
     failed: dict[tuple[int, str], int] = {}
     receipts = sound_receipts(plan, folder)
-    private = epsilons(plan, folder, receipts)
+    private = from_ledgers(plan, folder, receipts)
+    unknown = {"epsilon_by_observer": None, "noise_follows_data": None}
     for batch in plan.batches:
         receipt = receipts.get(batch.name)
         if receipt is None:
@@ -185,7 +183,7 @@ def summarise_points(plan: Plan, folder: Folder) -> list[tuple[int, dict[str, An
         values = np.array(final.get((point, scheme), []), dtype=np.float64).reshape(-1, 3)
         row = {**{axis: plan.points[point].get(axis) for axis in plan.study.axes}, "scheme": scheme}
         row |= {"trials": len(values), "failed": failed.get((point, scheme), 0), **_statistics(values)}
-        rows.append((point, {**row, "epsilon_by_observer": private.get((point, scheme))}))
+        rows.append((point, {**row, **private.get((point, scheme), unknown)}))
     return rows
 
 

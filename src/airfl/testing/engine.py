@@ -38,6 +38,6 @@ class EngineContract:
     def _engine(self, spec: Any) -> Engine:
         if isinstance(self.part, str) and ":" not in self.part:
             config = small_config({"engine.backend": self.part})
-            return choose_engine(config, spec, torch.device("cpu"), (5,))
+            return choose_engine(config, spec, torch.device("cpu"), torch.zeros(1, 5))
         made = import_callable(self.part, "engine")(spec) if isinstance(self.part, str) else self.part(spec)
         return made  # type: ignore[no-any-return]

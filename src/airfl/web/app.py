@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from airfl.web.drawing import Drawer, NotDrawn
 from airfl.web.guard import Door, Guard
 from airfl.web.items import FILES, Busy
 from airfl.web.limits import ANSWER_SECONDS, AT_WORK, DRAW_SECONDS, DRAWING, MOST_OVERLAID, VALUE_CHARACTERS
-from airfl.web.pages import KINDS, page, static_files
+from airfl.web.pages import KINDS, json_of, page, static_files
 from airfl.web.places import file_below
 from airfl.web.planner import answer_to
 from airfl.web.rows import COLUMNS, axes_of, chosen, ordered, paged
@@ -235,8 +234,8 @@ def _library(site: Site) -> Library:
 
 
 def _json(request: Request, content: Any) -> Response:
-    """JSON without NaN; the same answer again is not sent again."""
-    data = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    """The same answer again is not sent again."""
+    data = json_of(content).encode()
     tag = f'"{hashlib.sha256(data).hexdigest()[:20]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"etag": tag})
@@ -246,8 +245,9 @@ def _json(request: Request, content: Any) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if request.url.path.startswith("/api/"):
-        data = json.dumps({"error": error.detail}, ensure_ascii=False)
-        return Response(data, error.status_code, error.headers, media_type="application/json")
+        return Response(
+            json_of({"error": error.detail}), error.status_code, error.headers, media_type="application/json"
+        )
     return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
 
 

@@ -15,15 +15,16 @@ import pyarrow.parquet as pq
 from airfl.accounting import assumptions_of, is_proven, label_of
 from airfl.config import Config
 from airfl.errors import InputError
+from airfl.privacy import Ledger
 from airfl.report.sentences import headline
 from airfl.report.study_source import Cell
 from airfl.runs import load
-from airfl.runs.result import finite_or_none
+from airfl.runs.result import by_observer, finite_or_none
 from airfl.runs.store import DAMAGE
 from airfl.schemes import scheme_shown
 from airfl.study import Plan
 from airfl.sweeps.batch import Folder
-from airfl.sweeps.summary import by_observer, read_ledgers
+from airfl.sweeps.summary import read_ledgers
 from airfl.web.items import FILES, Item, Row, setting_text
 from airfl.web.library import Snapshot
 from airfl.web.limits import CURVE_POINTS
@@ -91,7 +92,7 @@ def _of_run(item: Item) -> dict[str, dict[str, Any]]:
         entry = result.summary["schemes"][name]
         curves = {key: _over_rounds((r.round, getattr(r, key)) for r in scheme.records) for key in CURVES}
         found[f"{item.folder}:{name}"] = {
-            **_shared(result.config, name, entry["epsilon_by_observer"]),
+            **_shared(result.config, name, entry["epsilon_by_observer"], scheme.ledgers),
             "curves": _drawn(curves),
             "sentences": sentences,
             "booked_by": entry["accountant"],
@@ -106,23 +107,26 @@ def _of_study(item: Item, row: Row) -> dict[str, Any]:
     assert plan is not None
     point, scheme = int(row["point"]), str(row["scheme"])
     curves: dict[str, dict[int, list[float]]] = {key: {} for key in CURVES}
-    books: dict[int, Any] = {}
-    known, provenance = True, {}
+    books: dict[int, Ledger] = {}
+    known, provenance, booked_by = True, {}, set[str]()
     for batch in plan.batches:
         receipt = folder.look(batch)[0] if point in batch.points else None
         if receipt is None:
             continue
         cells = [c for c in receipt["cells"] if (c["point"], c["scheme"], c["status"]) == (point, scheme, "done")]
-        provenance = _plain(receipt["provenance"])
+        provenance, booked_by = (
+            _plain(receipt["provenance"]),
+            booked_by | {cell.get("accountant", "") for cell in cells},
+        )
         _add(curves, folder.part(batch), point, scheme, {cell["trial"] for cell in cells})
         ledgers = read_ledgers(folder, batch, receipt)
         known = known and ledgers is not None
         if ledgers is not None:
-            own = [ledgers[point, scheme, cell["trial"]] for cell in cells]
-            books |= {id(ledger): ledger for ledger in own}
-    config = plan.config(point)
+            books |= {id(ledger): ledger for ledger in (ledgers[point, scheme, cell["trial"]] for cell in cells)}
+    config, own = plan.config(point), list(books.values())
+    booked = "sampled" if "sampled" in booked_by else ""
     return {
-        **_shared(config, scheme, by_observer(config, list(books.values())) if known and books else None),
+        **_shared(config, scheme, by_observer(config, own, booked) if known and own else None, own),
         "curves": _drawn(curves),
         "sentences": _said(plan, config, scheme, row),
         "booked_by": config.privacy.accountant,
@@ -155,7 +159,9 @@ def _add(curves: dict[str, dict[int, list[float]]], part: Path, point: int, sche
                 curves[key].setdefault(row["round"], []).append(row[key])
 
 
-def _shared(config: Config, scheme: str, epsilons: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, Any]:
+def _shared(
+    config: Config, scheme: str, epsilons: Mapping[str, Mapping[str, float | None]] | None, ledgers: Sequence[Ledger]
+) -> dict[str, Any]:
     """What runs and studies have alike."""
     keys = Cell(0, scheme, config, 0).keys
     return {
@@ -165,11 +171,13 @@ def _shared(config: Config, scheme: str, epsilons: Mapping[str, Mapping[str, flo
         "promise": f"δ = {number(config.privacy.delta)}, {NEIGHBOUR_WORDS[config.neighbours]}",
         "config": {key: _setting(value) for key, value in keys.items() if value is not None},
         "toml": config.to_toml(),
-        "observers": _observers(epsilons),
+        "observers": _observers(epsilons, ledgers),
     }
 
 
-def _observers(epsilons: Mapping[str, Mapping[str, float | None]] | None) -> list[dict[str, Any]]:
+def _observers(
+    epsilons: Mapping[str, Mapping[str, float | None]] | None, ledgers: Sequence[Ledger]
+) -> list[dict[str, Any]]:
     """ε against every observer, by every accountant, with what that rests on."""
     return [
         {
@@ -182,7 +190,7 @@ def _observers(epsilons: Mapping[str, Mapping[str, float | None]] | None) -> lis
                     "epsilon": epsilon,
                     "text": at_most_text(epsilon),
                     "meaning": epsilon_meaning(epsilon),
-                    "proven": is_proven(name),
+                    "proven": is_proven(name, ledgers),
                     "assumptions": assumptions_of(name),
                 }
                 for name, epsilon in values.items()

@@ -19,7 +19,7 @@ from airfl.runs import prepare_folder
 from airfl.runs.manifest import TEMPORARY
 from airfl.web.detail import Details
 from airfl.web.library import Library
-from airfl.web.pages import page, static_files
+from airfl.web.pages import json_of, page, static_files
 from airfl.web.rows import COLUMNS, axes_of
 
 #: Rows in full in a file.
@@ -109,5 +109,5 @@ class Export:
 
 def _write(path: Path, name: str, content: Any) -> None:
     """Data as a script that sets a name; `<` and the separators that end a line of script are escaped."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = json_of(content).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     path.write_text(f"{name} = {text};\n", encoding="utf-8")

@@ -11,8 +11,8 @@ from airfl.runs.manifest import DATA, PAGE
 from airfl.study import Plan
 
 Kind = Literal["run", "study", "claims"]
-#: ``running`` and ``writing``: somebody is at work; ``unfinished``: nobody is, and it may go on; ``refused``: a link
-#: leads outside of the folder that is shown.
+#: ``running`` and ``writing``: somebody is at work; ``unfinished``: nobody is, and it may go on; ``refused``:
+#: nothing of it is read, since a link leads outside of the folder that is shown, a file is none, or its name no text.
 State = Literal["done", "running", "writing", "unfinished", "damaged", "refused"]
 Row = Mapping[str, Any]
 #: What can be had of a folder as it lies there, by kind; of a run what every run has, and its page.

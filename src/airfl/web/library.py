@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from airfl.errors import InputError
-from airfl.runs.lock import LOCK, is_locked
+from airfl.runs.ledgers import require_files
+from airfl.runs.lock import LOCK, has_lock, is_locked
 from airfl.runs.store import DAMAGE
 from airfl.web.items import Busy, Item, Row
 from airfl.web.limits import DEEPEST, LOOK_SECONDS, MOST_FOLDERS, MOST_ROWS, YOUNG_LOCK_SECONDS
 from airfl.web.places import SKIPPED, Signature, require_inside, signature_of
 from airfl.web.read_run import looks_like_run, read_run
 from airfl.web.read_study import StudyReader
+from airfl.wording import name_text
 
 CLAIMS = "claims.json"
 #: Bytes of a file of claims.
@@ -121,12 +123,15 @@ class Library:
         if before is not None and before[0] == (now, at_work):
             return before
         try:
+            if folder != path.relative_to(self.root).as_posix():
+                raise InputError("its name is not UTF-8 text; rename it to see what it holds")
             require_inside(self.root, path)
+            require_files(path)
             item = self._open(folder, path, names, now, at_work=at_work)
         except InputError as error:
-            item = Item(_kind(names), folder, path, path.name, "refused", str(error))
+            item = Item(_kind(names), folder, path, name_text(path.name), "refused", str(error))
         except DAMAGE as error:
-            item = Item(_kind(names), folder, path, path.name, "damaged", str(error) or type(error).__name__)
+            item = Item(_kind(names), folder, path, name_text(path.name), "damaged", str(error) or type(error).__name__)
         newest = max((entry[1] for entry in now), default=0)
         return (now, at_work), replace(item, changed=newest / 1e9)
 
@@ -150,7 +155,7 @@ class Library:
             except OSError:
                 continue
             names = {entry.name for entry in inside}
-            folder = path.relative_to(self.root).as_posix()
+            folder = name_text(path.relative_to(self.root).as_posix())
             if _holds(names):
                 yield folder, path, names
                 if _kind(names) != "claims":
@@ -162,7 +167,9 @@ class Library:
                     if entry.is_dir(follow_symlinks=False) and entry.name not in SKIPPED and entry.name[0] != "."
                 ]
             outside = [entry.name for entry in inside if entry.is_symlink() and entry.is_dir()]
-            notes += [f"`{folder}/{name}` is a link to a folder, and is not followed." for name in outside[:5]]
+            notes += [
+                f"`{folder}/{name_text(name)}` is a link to a folder, and is not followed." for name in outside[:5]
+            ]
 
 
 def _holds(names: set[str]) -> bool:
@@ -178,12 +185,9 @@ def _kind(names: set[str]) -> Any:
 def _at_work(path: Path) -> bool:
     """Whether somebody holds a folder; a lock that was just made is not tried, so that its owner is not disturbed."""
     try:
-        age = time.time() - (path / LOCK).stat(follow_symlinks=False).st_mtime
+        return has_lock(path) and (time.time() - (path / LOCK).stat().st_mtime < YOUNG_LOCK_SECONDS or is_locked(path))
     except OSError:
         return False
-    if (path / LOCK).is_symlink():
-        return False
-    return age < YOUNG_LOCK_SECONDS or is_locked(path)
 
 
 def _read_claims(folder: str, path: Path) -> Item:

@@ -1,7 +1,8 @@
-"""Pages from templates, everything in them escaped."""
+"""Pages from templates, everything in them escaped, and the data that they show."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -23,6 +24,12 @@ def _environment() -> Environment:
 def page(template: str, **values: Any) -> str:
     """A page from a template."""
     return _environment().get_template(template).render(version=__version__, **values)
+
+
+def json_of(content: Any) -> str:
+    """JSON without NaN, and with a question mark for half a character: neither goes into an address of a page."""
+    text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode()
 
 
 @cache

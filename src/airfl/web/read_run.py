@@ -8,17 +8,16 @@ from typing import Any
 
 from airfl.config import from_toml
 from airfl.errors import InputError
-from airfl.runs.ledgers import contents
+from airfl.runs.ledgers import RESUME, contents
 from airfl.runs.manifest import MANIFEST
 from airfl.runs.result import SUMMARY_FORMAT
 from airfl.runs.store import DAMAGE
-from airfl.runs.unfinished import FILE
 from airfl.web.items import Item, Row, State, row_of
 
 
 def looks_like_run(names: set[str]) -> bool:
     """Whether a folder with such files is a run's, finished or not."""
-    return MANIFEST in names or FILE in names or {"config.toml", "summary.json", "ledger.json"} <= names
+    return MANIFEST in names or RESUME in names or {"config.toml", "summary.json", "ledger.json"} <= names
 
 
 def read_run(folder: str, path: Path, names: set[str], *, at_work: bool) -> Item:
@@ -29,7 +28,7 @@ def read_run(folder: str, path: Path, names: set[str], *, at_work: bool) -> Item
         at_work: whether somebody holds the folder.
     """
     name = path.name
-    finished = MANIFEST in names or FILE not in names
+    finished = MANIFEST in names or RESUME not in names
     if not finished:
         state: State = "running" if at_work else "unfinished"
         what = "it has checkpoints, and its rounds are shown when it is over"

@@ -17,17 +17,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from airfl.errors import InputError, in_words
 from airfl.web.guard import LOOPBACK, Door
-from airfl.web.limits import CONNECTIONS, HEAD_BYTES, HEAD_SECONDS, IDLE_SECONDS
+from airfl.web.limits import CONNECTIONS, HEAD_BYTES, HEAD_SECONDS, IDLE_SECONDS, OF_ADDRESS
 
 
 class Impatient(H11Protocol):
-    """A connection on which a request must be complete in time: who sends it byte by byte is cut off."""
+    """A connection on which a request must be complete in time: who sends it byte by byte is cut off.
+
+    Whoever opens many keeps nobody out: one more than there may be closes the one that has been idle longest.
+    """
 
     _waiting: asyncio.TimerHandle | None = None
+    _asked: float = 0.0
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self._asked = self.loop.time()
+        self._make_room()
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -37,12 +43,27 @@ class Impatient(H11Protocol):
         if state is h11.SEND_BODY or (state is h11.IDLE and self.conn.trailing_data[0]):
             self._wait()
         elif state is not h11.IDLE:  # all of it is here; how long the answer may take is the application's business
+            self._asked = self.loop.time()
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is there to wait for."""
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def _make_room(self) -> None:
+        """Close the longest idle connection of this address if it has too many, or of all if there are too many."""
+        there = [one for one in self.connections if isinstance(one, Impatient) and not one.transport.is_closing()]
+        own = [one for one in there if one.client and self.client and one.client[0] == self.client[0]]
+        if len(own) <= OF_ADDRESS and len(there) < CONNECTIONS:
+            return
+        crowd = own if len(own) > OF_ADDRESS else there
+        idle = [one for one in crowd if one is not self and not (one.cycle and not one.cycle.response_complete)]
+        if not idle and crowd is there:  # all wait for answers, and so must this one
+            return
+        last = min(idle, key=lambda one: one._asked, default=self)
+        last.transport.abort()
+        self.connections.discard(last)  # the loop says that it is lost some time later; it must not count till then
 
     def _wait(self) -> None:
         if self._waiting is None:

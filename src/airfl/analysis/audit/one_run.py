@@ -24,6 +24,7 @@ from airfl.rounds import State
 from airfl.runs.execute import pick_device
 from airfl.schemes import scheme_named
 from airfl.simulate import Simulation, open_simulation
+from airfl.wording import counted
 
 
 def audit_one_run(
@@ -62,7 +63,7 @@ def audit_one_run(
     mechanism = check_mechanism(simulation, samples, 1, repeated)
     checks, more, left_out = check_participation(mechanism, simulation, state.ledgers[0], [])
     return Audit(
-        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, one training with {count} canaries",
+        f"{scheme_named(scheme).title}, {counted(config.system.rounds, 'round')}, one training with {count} canaries",
         config.neighbours,
         View("model", bound, None, uppers(state.ledgers, config.neighbours, delta)),
         count,

@@ -55,6 +55,7 @@ from airfl.randomness import stream
 from airfl.runs.execute import pick_device
 from airfl.schemes import scheme_named
 from airfl.simulate import Simulation, open_simulation
+from airfl.wording import counted
 
 #: What was done, for everyone who sees signals.
 LISTENED: dict[Observer, str] = {
@@ -130,7 +131,7 @@ def audit_run(
     first = parts[0]
     checks, more, left_out = check_participation(mechanism, single, first.ledger, first.active)
     return Audit(
-        f"{scheme_named(scheme).title}, {config.system.rounds} rounds, {2 * repetitions} {first.what}",
+        f"{scheme_named(scheme).title}, {counted(config.system.rounds, 'round')}, {2 * repetitions} {first.what}",
         config.neighbours,
         views[0],
         2 * repetitions,

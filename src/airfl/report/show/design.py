@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airfl.terminal import numbers, print_table, words
-from airfl.wording import plain_console
+from airfl.wording import counted, plain_console
 
 if TYPE_CHECKING:
     from airfl.analysis import CombinerStudy
@@ -31,7 +31,10 @@ def print_design(study: CombinerStudy, folder: Path | None) -> None:
     print_table(
         [words("method"), *numbers("‖w‖² / bound", "worst", "dB above bound", "ms each", "status")],
         rows,
-        f"{study.active} devices, {study.antennas} antennas, {study.instances} instances",
+        ", ".join(
+            counted(*of)
+            for of in ((study.active, "device"), (study.antennas, "antenna"), (study.instances, "instance"))
+        ),
         justify="center",
     )
     console = plain_console()

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airfl.report.sentences import data_text, headline, observers_shown
+from airfl.report.sentences import data_text, epsilon_shown, headline, observers_shown
 from airfl.schemes import scheme_shown
 from airfl.terminal import numbers, print_table, words
 from airfl.wording import (
     OBSERVER_SHORT,
-    at_most_text,
     number,
     percent,
     plain_console,
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from airfl.runs import Result
 
 
-def print_result(result: Result, page: Path) -> None:
-    """The headline table, the run in words, and where the report is."""
+def print_result(result: Result, page: Path | None) -> None:
+    """The headline table, the run in words, and where the report is, if one was written."""
     console, config, observers = plain_console(), result.config, observers_shown(result)
     rows = []
     for name, entry in result.summary["schemes"].items():
@@ -32,7 +31,7 @@ def print_result(result: Result, page: Path) -> None:
                 scheme_shown(name).title,
                 percent(entry["accuracy_mean"], entry["accuracy_std"], entry["trials"]),
                 "none" if not noise else f"{noise**0.5:.3g}",
-                *(at_most_text(entry["epsilon_by_observer"][observer]["gaussian"]) for observer in observers),
+                *(epsilon_shown(entry, observer) for observer in observers),
             )
         )
     seen = (f"ε {OBSERVER_SHORT[observer][0]}" for observer in observers)
@@ -49,8 +48,8 @@ def print_result(result: Result, page: Path) -> None:
     )
     for sentence in headline(result):
         console.print(f"• {sentence}", highlight=False)
-    # On a line of its own and never wrapped, so that a terminal can make it a link.
-    print(f"\nReport: {page.resolve()}")
+    if page is not None:  # on a line of its own and never wrapped, so that a terminal can make it a link
+        print(f"\nReport: {page.resolve()}")
 
 
 def _either(items: Sequence[str]) -> str:

@@ -13,16 +13,13 @@ import torch
 
 from airfl.config import Config, Learning
 from airfl.devices import UpdateBlock, row_norms
-from airfl.schemes.parts import Encoded, Encoder
-
-#: Signs have no clip that leaves room for the rounding of gains, so room is booked: ten times what gains may err.
-ROUNDING = 1e-8
+from airfl.schemes.parts import LEAST_ROOM, Encoded, Encoder
 
 
 class Sign(Encoder):
     """x = sign(Δ), in {−1, 0, 1}: √d long at most, whatever the update is. One that is not finite is not sent."""
 
-    room = 0.9 * ROUNDING
+    room = LEAST_ROOM  # booked, for signs have no clip that leaves any
 
     def unit(self, clip_norm: float, dim: int) -> float:
         """√d stands for c: nothing is clipped."""
@@ -30,7 +27,7 @@ class Sign(Encoder):
 
     def length(self, clip_norm: float) -> float:
         """See ``Encoder.length``."""
-        return clip_norm * (1.0 + ROUNDING)
+        return clip_norm * (1.0 + self.room)
 
     def encode(self, block: UpdateBlock, clip_norm: float, memory: torch.Tensor | None) -> Encoded:
         """See ``Encoder.encode``."""
