@@ -242,7 +242,7 @@ def test_independent_blocks_are_independent(tiny):
                 "scheme.cover_price_db": 100.0,
                 "system.sampling": "poisson",
             },
-            "together with system.sampling",
+            "symbols = \"complex\" and system.sampling",
         ),
     ],
 )
@@ -254,7 +254,7 @@ def test_what_cannot_be_is_one_sentence(tiny, changes, message):
 
 
 def test_measured_channels_have_one_block(tiny, tmp_path):
-    np.savez(tmp_path / "t.npz", channels=np.ones((4, 12, 16)) * (1 + np.arange(16)))
+    np.savez(tmp_path / "t.npz", channels=np.ones((4, 12, 16)) * (1.0 + 1j * np.arange(16)))
     traced = {"channel.fading": "trace", "channel.trace_file": str(tmp_path / "t.npz"), "channel.coherence_hz": 5e6}
     with pytest.raises(InputError, match="holds one channel for a whole round"):
         schedule_of(tiny.replace({**traced, "scheme.combiner": "auto"}), trials=(0,))

@@ -126,7 +126,8 @@ class Config(Section):
         """The axes that are on, and the keys that say so.
 
         Args:
-            blocks, bands: of a round; a configuration alone does not know how many symbols a model takes.
+            blocks: of a round; a configuration alone does not know how many symbols a model takes.
+            bands: of these, side by side.
         """
         channel, scheme, system, privacy = self.channel, self.scheme, self.system, self.privacy
         errs = channel.estimation_error > 0.0
