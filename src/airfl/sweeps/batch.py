@@ -86,10 +86,22 @@ class Folder:
             return None, f"`parts/{self.receipt(batch).name}` is missing" if self.part(batch).exists() else ""
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None, f"`parts/{self.receipt(batch).name}` is damaged"
-        problem = _problem(self.part(batch), receipt["sha256"])
+        problem = self.problem_of(self.part(batch), receipt["sha256"])
         if not problem and "ledgers_sha256" in receipt:
-            problem = _problem(self.ledgers(batch), receipt["ledgers_sha256"])
+            problem = self.problem_of(self.ledgers(batch), receipt["ledgers_sha256"])
         return (None, problem) if problem else (receipt, "")
+
+    def problem_of(self, path: Path, sha256: str) -> str:
+        """What is wrong with a file of the study; empty if it has this SHA-256."""
+        name = path.relative_to(self.path).as_posix()
+        try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                return f"`{name}` is not a file"
+            return "" if digest(path) == sha256 else f"`{name}` is damaged"
+        except FileNotFoundError:
+            return f"`{name}` is missing"
+        except OSError as error:
+            return f"`{name}` cannot be read ({in_words(error)})"
 
     def finished(self, batch: Batch) -> dict[str, Any] | None:
         """The receipt of a batch whose files are there and sound; a damaged part is put aside and done again."""
@@ -211,8 +223,8 @@ def write_part(
     first = next(iter(simulations.values()))
     receipt = {
         "format": PART_FORMAT,
-        "sha256": _digest(path),
-        "ledgers_sha256": _digest(folder.ledgers(batch)),
+        "sha256": digest(path),
+        "ledgers_sha256": digest(folder.ledgers(batch)),
         "rows": len(rows),
         "cells": cells,
         "seconds": seconds,
@@ -267,15 +279,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _problem(path: Path, sha256: str) -> str:
-    """What is wrong with a file of a batch; empty if nothing is."""
-    try:
-        return "" if _digest(path) == sha256 else f"`parts/{path.name}` is damaged"
-    except FileNotFoundError:
-        return f"`parts/{path.name}` is missing"
-    except OSError as error:
-        return f"`parts/{path.name}` cannot be read ({in_words(error)})"
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, which may be larger than memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
