@@ -16,8 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-from airfl.devices import open_task, samples_of
+from airfl.config import Config
+from airfl.devices import Samples, open_task, samples_of
 from airfl.errors import about_file, in_words
 from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
@@ -173,9 +175,7 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     where = pick_device(device)
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
-    learning = first.learning
-    named = learning.dataset, learning.data_dir, learning.features
-    task = open_task(first, batch.trials, _samples(*named, where, learning.declared))
+    task = open_task(first, batch.trials, read_samples(first, where))
     require_memory([memories_of(config, len(batch.trials), task.spec.dim) for config in configs.values()])
     radios: dict[str, Radio] = {}
     simulations = {}
@@ -189,6 +189,12 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
         for scheme in config.scheme.names:
             simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, radio)
     return simulations
+
+
+def read_samples(config: Config, where: torch.device) -> Samples:
+    """The samples of a configuration, as they were read before where they were."""
+    learning = config.learning
+    return _samples(learning.dataset, learning.data_dir, learning.features, where, learning.declared)
 
 
 def write_part(
