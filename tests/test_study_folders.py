@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,8 +16,10 @@ from airfl import runs, sweeps
 from airfl.errors import InputError
 from airfl.imports import source_digest
 from airfl.runs.sameness import processor
-from airfl.sweeps import planfile
-from airfl.sweeps.batch import Folder
+from airfl.sweeps import planfile, sweep
+from airfl.sweeps.batch import Folder, digest
+from airfl.sweeps.summary import NOTES, TABLES, write_notes
+from airfl.web.library import Library
 from tests.fuzz import inprocess
 from tests.test_sweep import STUDY, flip
 
@@ -237,10 +240,10 @@ def test_a_finished_batch_that_is_gone_altogether_is_missed(call, copy):
 
 
 def test_a_study_that_is_not_finished_is_reported_as_far_as_it_is(call, copy):
-    for path in (*(copy / "parts").glob("batch-00001.*"), copy / "provenance.json"):
+    for path in (*(copy / "parts").glob("batch-00001.*"), *(copy / name for name in (*TABLES, NOTES))):
         path.unlink()
-    status, out, _ = call("report", "o", "--json")
-    assert status == 0
+    status, out, error = call("report", "o", "--json")
+    assert (status, error) == (0, "")
     said = json.loads(out)
     assert (said["cells"], said["done"], said["failed"]) == (16, 8, 0)
     assert "8 of 16 cells" in call("report", "o")[1]
@@ -259,6 +262,91 @@ def test_a_damaged_plan_is_refused(call, copy, damage, which):
     assert status == (0 if which == "study.toml" else 2), error
     if which == "study.toml":
         assert (copy / which).read_text() == TEXT
+
+
+def pipe(path: Path) -> None:
+    """Something that whoever reads it would wait for."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES[:2], *DAMAGES[3:], pipe])
+@pytest.mark.parametrize("which", [*TABLES, NOTES, "base.toml"])
+def test_what_people_read_is_what_was_written(call, copy, whole, damage, which, caplog):
+    right = call("report", str(whole), "--json")[1]
+    damage(copy / which)
+    names = {path.name for path in copy.rglob("*")}
+    for command in ("report", "status"):
+        status, out, error = call(command, "o", "--json")
+        assert (status, out) == (2, ""), (command, out, error)
+        assert f"`{which}`" in error
+        assert "airfl sweep STUDY --out o --resume" in error
+        assert len(error.splitlines()) == 1
+    (item,) = Library(copy.parent).look().items
+    assert item.state == "damaged"
+    assert which in item.message
+    assert {path.name for path in copy.rglob("*")} == names
+    assert caplog.text == ""
+    status, _, error = call("sweep", "s.toml", "--out", "o", "--resume", "--json")
+    assert status == 0, error
+    assert which in caplog.text
+    assert caplog.text.count("written anew") == 1
+    assert call("report", "o", "--json")[:2] == (0, right)
+    assert content(copy) == content(whole)
+
+
+@pytest.mark.parametrize("renames", range(5))
+def test_a_kill_while_tables_are_written_leaves_a_study_that_is_read_and_gone_on_with(
+    call, copy, whole, renames, monkeypatch, caplog
+):
+    """Of the notes without tables, each table, and the notes with both; there were those of a sitting before."""
+    plan, folder = sweeps.find_plan(copy)
+    for name in TABLES:
+        (copy / name).write_bytes(b"of one batch")
+    files = {name: digest(copy / name) for name in TABLES}
+    write_notes(folder, {**sweep.provenance_of_study(plan, folder), "batches": 1}, files)
+    left, honest = [renames], os.replace
+
+    def replace(*names):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        honest(*names)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt) if renames < 4 else contextlib.nullcontext():
+        sweep.compact(plan, folder)
+    monkeypatch.undo()
+    monkeypatch.chdir(copy.parent)
+    for command in ("report", "status"):
+        status, out, _ = call(command, "o", "--json")
+        assert (status, json.loads(out)["done"]) == (0, 16)
+    assert ("nothing vouches for `results.parquet` and `summary.csv`" in caplog.text) == (0 < renames < 4)
+    assert call("sweep", "s.toml", "--out", "o", "--resume", "--json")[0] == 0
+    assert content(copy) == content(whole)
+
+
+def test_a_study_of_a_version_that_vouched_for_no_tables_is_read(call, copy, caplog):
+    notes = json.loads((copy / NOTES).read_text())
+    older = {key: value for key, value in notes.items() if key not in ("format", "files", "sha256")}
+    (copy / NOTES).write_text(json.dumps(older))
+    stored = json.loads((copy / "plan.json").read_text())
+    stored = {key: value for key, value in stored.items() if key not in ("base_text", "checksum")}
+    (copy / "plan.json").write_text(json.dumps({**stored, "checksum": planfile._checksum(stored)}))
+    assert call("report", "o", "--json")[0] == 0
+    assert caplog.text.count("nothing vouches for `results.parquet` and `summary.csv`") == 1
+    assert call("sweep", "s.toml", "--out", "o", "--resume", "--json")[0] == 0
+    caplog.clear()
+    assert call("report", "o", "--json")[0] == 0
+    assert caplog.text == ""
+
+
+def test_the_base_is_taken_as_this_version_writes_it(call, copy):
+    """With --anyway a study may go on with keys that it was not planned with."""
+    change_plan(copy, base_text="0" * 64)
+    assert call("report", "o", "--json")[0] == 0
+    flip(copy / "base.toml")
+    assert "`base.toml` is damaged" in call("report", "o", "--json")[2]
 
 
 def test_every_flipped_bit_of_a_plan_is_noticed(copy):

@@ -242,7 +242,7 @@ def test_independent_blocks_are_independent(tiny):
                 "scheme.cover_price_db": 100.0,
                 "system.sampling": "poisson",
             },
-            "symbols = \"complex\" and system.sampling",
+            'symbols = "complex" and system.sampling',
         ),
     ],
 )

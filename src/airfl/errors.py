@@ -83,7 +83,7 @@ def about_file(error: BaseException) -> str:
 
 def failure(error: BaseException) -> str:
     """Why code that may raise anything failed: the system's reasons in words, others with the kind of the error."""
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | InputError):
         return about_file(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 

@@ -39,16 +39,24 @@ def flips(count: int, seed: int, folder: Path) -> Tally:
         name = files[number % len(files)]
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(whole, copy)
-        data = bytearray((copy / name).read_bytes())
-        if not data:
+        place = flip_bit(draw, copy / name)
+        if place is None:
             tally.count("ok", number)
             continue
-        place = draw.randrange(8 * len(data))
-        data[place // 8] ^= 1 << place % 8
-        (copy / name).write_bytes(data)
         outcome, seen = _judged(copy, expected, epsilon, folder)
         tally.count(outcome, number, f"{name}, bit {place}: {seen}")
     return tally
+
+
+def flip_bit(draw: random.Random, path: Path) -> int | None:
+    """Flip a bit of a file; its place, None where there is none to flip."""
+    data = bytearray(path.read_bytes())
+    if not data:
+        return None
+    place = draw.randrange(8 * len(data))
+    data[place // 8] ^= 1 << place % 8
+    path.write_bytes(data)
+    return place
 
 
 def _judged(copy: Path, expected: Any, epsilon: Any, folder: Path) -> tuple[Outcome, str]:

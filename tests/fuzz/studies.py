@@ -13,6 +13,7 @@ from typing import Any
 
 import tomli_w
 
+from tests.fuzz.flips import flip_bit
 from tests.fuzz.inprocess import Ended, call
 from tests.fuzz.tally import Outcome, Tally
 
@@ -42,10 +43,7 @@ STUDY: dict[str, Any] = {
 
 # Damage: each takes a generator, the file and all files of the study.
 def _flip(draw: random.Random, path: Path, files: list[Path]) -> None:
-    data = bytearray(path.read_bytes())
-    if data:
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    path.write_bytes(bytes(data))
+    flip_bit(draw, path)
 
 
 def _truncate(draw: random.Random, path: Path, files: list[Path]) -> None:
@@ -123,11 +121,10 @@ def _finished(root: Path) -> tuple[Path, Path]:
     return root / "whole", root / "half"
 
 
-def _numbers(folder: Path) -> Any:
-    """What a finished study says: every row of its results."""
-    import pyarrow.parquet as pq
-
-    return pq.read_table(folder / "results.parquet").to_pylist()
+def _for_readers(folder: Path) -> dict[str, bytes]:
+    """Files that people read, to the bit; they are the same whenever and wherever a study is run."""
+    names = ("study.toml", "base.toml", "results.parquet", "summary.csv")
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
 def damaged_studies(count: int, seed: int) -> Tally:
@@ -140,21 +137,46 @@ def damaged_studies(count: int, seed: int) -> Tally:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         whole, half = _finished(root)
-        right = {
-            "whole": json.loads(call("report", "whole", "--json", folder=root).out),
-            "half": json.loads(call("report", "half", "--json", folder=root).out),
-        }
-        results = repr(_numbers(whole))
+        right = _right(whole, half)
         for number in range(seed, seed + count):
             draw = random.Random(number)
             source = draw.choice([whole, whole, half])
-            hurt = root / "hurt"
-            shutil.rmtree(hurt, ignore_errors=True)
-            shutil.copytree(source, hurt)
+            hurt = _copy(source)
             done = _damage(draw, hurt)
-            outcome, seen = _judge(root, hurt, right[source.name], results)
+            outcome, seen = _judge(hurt, source, right)
             tally.count(outcome, number, f"{done} of `{source.name}`: {seen}")
     return tally
+
+
+def study_flips(count: int, seed: int, folder: Path) -> Tally:
+    """``count`` flipped bits, spread over the files of a finished study and of one that was interrupted.
+
+    What reading depends on, or people read, is named by report and status; a checkpoint is looked at when it is needed.
+    """
+    tally = Tally()
+    studies = _finished(folder)
+    files = [(study, path) for study in studies for path in sorted(study.rglob("*")) if path.is_file()]
+    right = _right(*studies)
+    for number in range(seed, seed + count):
+        source, path = files[number % len(files)]
+        hurt = _copy(source) / path.relative_to(source)
+        place = flip_bit(random.Random(number), hurt)
+        named = f"`{hurt.name}` of `{source.name}`, bit {place}"
+        outcome, seen = _judge(folder / "hurt", source, right, said=None if "checkpoints" in hurt.parts else hurt.name)
+        tally.count(outcome, number, f"{named}: {seen}")
+    return tally
+
+
+def _right(*studies: Path) -> dict[Path, dict[str, Any]]:
+    """What is reported of studies as they were written."""
+    return {study: json.loads(call("report", study.name, "--json", folder=study.parent).out) for study in studies}
+
+
+def _copy(source: Path) -> Path:
+    hurt = source.parent / "hurt"
+    shutil.rmtree(hurt, ignore_errors=True)
+    shutil.copytree(source, hurt)
+    return hurt
 
 
 def _damage(draw: random.Random, hurt: Path) -> str:
@@ -168,25 +190,40 @@ def _damage(draw: random.Random, hurt: Path) -> str:
     return ", ".join(said) or "nothing"
 
 
-def _judge(root: Path, hurt: Path, right: dict[str, Any], results: str) -> tuple[Outcome, str]:
-    before = _content(hurt)
+def _judge(hurt: Path, source: Path, right: dict[Path, dict[str, Any]], said: str | None = None) -> tuple[Outcome, str]:
+    """How a copy of a study ends that was damaged.
+
+    Args:
+        right: what is reported of the whole study and of the source.
+        said: what reading must name.
+    """
+    root, before = hurt.parent, _content(hurt)
     refused = False
     for command in ("report", "status"):
-        ended = call(command, "hurt", "--json", folder=root)
+        ended = call(command, hurt.name, "--json", folder=root)
         bad = _broken(ended)
         if bad:
             return bad, f"{command}: {ended.error[-300:]}"
-        if ended.code == 0 and not _as_good(json.loads(ended.out), right):
+        if ended.code == 0 and not _as_good(json.loads(ended.out), right[source]):
             return "silent_difference", f"{command}: {ended.out[:200]}"
+        if ended.code == 0 and _for_readers(hurt) != _for_readers(source):
+            return "silent_difference", f"{command}: nothing is said of files that people read"
+        if said is not None and (ended.code == 0 or said not in ended.error):
+            return "silent_difference", f"{command} does not name {said}: {ended.error}"
         if _content(hurt) != before:
             return "silent_difference", f"{command} changed the folder"
         refused |= ended.code == 2
-    ended = call("sweep", "s.toml", "--out", "hurt", "--resume", "--json", folder=root)
+    ended = call("sweep", "s.toml", "--out", hurt.name, "--resume", "--json", folder=root)
     bad = _broken(ended)
     if bad:
         return bad, f"resume: {ended.error[-300:]}"
-    if ended.code == 0 and repr(_numbers(hurt)) != results:
-        return "silent_difference", "resume: other results"
+    if ended.code == 0:
+        whole = root / "whole"
+        if _for_readers(hurt) != _for_readers(whole):
+            return "silent_difference", "resume: other files for readers"
+        again = call("report", hurt.name, "--json", folder=root)
+        if again.code != 0 or json.loads(again.out) != right[whole]:
+            return "silent_difference", f"resume: {again.out[:200]} {again.error[-300:]}"
     return ("refused" if refused or ended.code == 2 else "ok"), ""
 
 

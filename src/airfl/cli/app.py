@@ -164,6 +164,17 @@ def name_imports(paths: Sequence[str], refuse: bool) -> None:
     warn(f"this executes code that the configuration names: {named} (--no-imports refuses it)")
 
 
+@contextmanager
+def going_on(how: str) -> Iterator[None]:
+    """Say how to go on where machines of a cluster are gone for good."""
+    from airfl.errors import LostError
+
+    try:
+        yield
+    except LostError as error:
+        fail(f"{error}; {how}", EXIT_FAILED)
+
+
 def fail(problem: object, code: int) -> NoReturn:
     """One sentence on standard error, and the exit code."""
     print(f"airfl: {problem}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, app, fail
+from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, app, fail, going_on
 from airfl.cli.complete import complete_schemes
 from airfl.cli.sweep import workers_of
 
@@ -56,13 +56,14 @@ def arena(
     from airfl.arena.run import Wish, run_arena, show
 
     wish = Wish(Path(out), scale, tuple(scheme or ()), trials, threads_for(count), found)
-    with runs.locked(runs.prepare_folder(out, force=True)):
+    again = "the same command goes on"
+    with going_on(again), runs.locked(runs.prepare_folder(out, force=True)):
         if from_results:
             outcome = show(wish)
         else:
             outcome = run_arena(wish, sweeps.make_executor(executor, count, address, device))
     if outcome.interrupted:
-        fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
+        fail(f"interrupted; {again}", EXIT_INTERRUPTED)
     print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_arena(outcome, wish.out)
     if outcome.failed:
         fail(f"{', '.join(outcome.failed)} failed; the others are in {out}", EXIT_FAILED)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, app, fail
+from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, app, fail, going_on
 from airfl.cli.sweep import workers_of
 
 
@@ -45,13 +45,14 @@ def reproduce(
     )
     if from_results and (trials is not None or scale != "full"):
         raise InputError("--from-results redraws what was committed; leave out --trials and --scale")
-    with runs.locked(runs.prepare_folder(out, force=True)):
+    again = "the same command goes on"
+    with going_on(again), runs.locked(runs.prepare_folder(out, force=True)):
         if from_results:
             outcome = reproduction.show(wish)
         else:
             outcome = reproduction.reproduce(wish, sweeps.make_executor(executor, count, address, device))
     if outcome.interrupted:
-        fail("interrupted; the same command goes on", EXIT_INTERRUPTED)
+        fail(f"interrupted; {again}", EXIT_INTERRUPTED)
     print(json.dumps(outcome.summary, allow_nan=False)) if as_json else print_reproduction(outcome, wish.out)
     if outcome.failed:
         fail(f"{counted(outcome.failed, 'cell')} failed; the others are in {out}", EXIT_FAILED)

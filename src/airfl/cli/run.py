@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -163,16 +163,14 @@ def _train_and_report(
     flags = "".join(f" --{name} {value}" for name, value in cluster.items() if value is not None)
     again = f"airfl run --resume {folder}{flags}"
     trackers = runs.make_trackers(track or [], folder)
-    with RunProgress(config) as progress, closing(runs.Tracked(config.name, progress, trackers)) as heard:
-        try:
-            result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts, shards=crew, shelf=shelf)
-        except LostError as error:
-            if not keeper.has_checkpoints:
-                raise
-            fail(f"{error}; go on with: {again}", EXIT_FAILED)
-        finally:
+    try:
+        with RunProgress(config) as progress, ExitStack() as stack:
+            heard = stack.enter_context(closing(runs.Tracked(config.name, progress, trackers)))
             if crew is not None:
-                crew.close()
+                stack.enter_context(closing(crew))
+            result = runs.run(config, progress=heard, keeper=keeper, interrupts=interrupts, shards=crew, shelf=shelf)
+    except LostError as error:  # said when the cluster is let go of: Ray may end a process that still holds it
+        fail(f"{error}; {f'go on with: {again}' if keeper.has_checkpoints else 'run it again'}", EXIT_FAILED)
     try:
         result = runs.write_run(result, folder)
     except (OSError, InputError) as error:

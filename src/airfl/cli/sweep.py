@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Track, app, fail, name_imports
+from airfl.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Json, NoImports, Track, app, fail, going_on, name_imports
 from airfl.cli.complete import complete_studies
 
 
@@ -61,16 +61,17 @@ def sweep(
 
     runner = sweeps.make_executor(executor, count, address, device, checkpoint_rounds, checkpoint_seconds)
     trackers = runs.make_trackers(track or [], Path(target))
+    again = f"go on with: airfl sweep {study} --out {target} --resume"
     name_imports(plan.imports, no_imports)
     with runs.locked(target):
         plan, folder = sweeps.open_folder(
             found, text, target, resume=resume, threads=threads, anyway=anyway, study_file=file
         )
-        with SweepProgress() as progress:
+        with going_on(again), SweepProgress() as progress:
             standing, interrupted = sweeps.run_sweep(plan, folder, runner, progress.hear, trackers)
     print(json.dumps(standing.summary)) if as_json else print_standing(standing, target)
     if interrupted:
-        fail(f"interrupted; go on with: airfl sweep {study} --out {target} --resume", EXIT_INTERRUPTED)
+        fail(f"interrupted; {again}", EXIT_INTERRUPTED)
     if standing.failed:
         fail(f"{standing.failed} of {plan.num_cells} cells failed; the others are in {target}", EXIT_FAILED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import logging
@@ -10,9 +11,11 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,18 @@ TRIES = 4
 PAUSES = 120
 #: Seconds in which actors must have found room on the cluster; seconds of silence after which that is said.
 ROOM, SILENCE = 300.0, 600.0
+#: What a witness does: it hears a word from a process that ends by itself, and nothing from one that is ended.
+WITNESS = """
+import shutil, sys
+if not sys.stdin.buffer.read():
+    print(sys.argv[1], file=sys.stderr)
+    for folder in sys.argv[2:]:
+        shutil.rmtree(folder, ignore_errors=True)
+"""
+LAST_WORDS = (
+    "airfl: ended from outside: by Ray, whose raylet on this machine or whose head node is gone, or by a kill; what "
+    "was saved is kept: go on with --resume, or with the same command"
+)
 log = logging.getLogger("airfl")
 
 
@@ -66,14 +81,32 @@ def connect(stack: contextlib.ExitStack, address: str | None) -> Any:
     # Ray's advice about its own settings, and a warning about samples in its store, are for whoever develops it.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    _call_witness(stack, own.values())
     try:
         with _silence():
             ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error", **own)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises its own kinds, and plain ones
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"no Ray cluster answers at `{address}`: {reason}") from None
+        where = "starts on this machine" if address is None else f"answers at `{address}`"
+        raise InputError(f"no Ray cluster {where}: {reason}") from None
     stack.callback(ray.shutdown)
     return ray
+
+
+def _call_witness(stack: contextlib.ExitStack, folders: Iterable[str]) -> None:
+    """A process beside this one which says why it ended, and removes Ray's folders, where this one cannot.
+
+    Where the raylet or the head node is gone, Ray ends a process from below Python: exit code 1, without a word.
+    """
+    command = [sys.executable, "-I", "-S", "-c", WITNESS, LAST_WORDS, *folders]
+    witness = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    def dismiss() -> None:
+        atexit.unregister(dismiss)
+        witness.communicate(b"by itself")
+
+    atexit.register(dismiss)
+    stack.callback(dismiss)
 
 
 @contextlib.contextmanager
@@ -119,7 +152,7 @@ class Cluster:
 
     def work(self, site: Site, orders: Sequence[Order], histories: Histories, heard: Heard) -> list[list[Done]]:
         """See ``Workers.work``."""
-        with _in_a_sentence():
+        with in_a_sentence():
             ray, actors = self._begun(site)
             models = ray.put(orders[0].share.models.cpu().numpy())
 
@@ -133,7 +166,7 @@ class Cluster:
 
     def recall(self, site: Site, name: str, histories: Histories) -> list[Memories]:
         """See ``Workers.recall``."""
-        with _in_a_sentence():
+        with in_a_sentence():
             ray, actors = self._begun(site)
 
             def ask(number: int, anew: bool) -> Any:
@@ -223,12 +256,14 @@ def _unreachable() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: BaseException) -> str:
+    if "Owner's node has crashed" in str(error):  # the owner of all actors is this process
+        return "its raylet on this machine is gone"
     return (str(error) or type(error).__name__).strip().splitlines()[-1]
 
 
 @contextlib.contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """Ray's own troubles, as a full store or a head node that is gone, in one sentence."""
+def in_a_sentence() -> Iterator[None]:
+    """Ray's own troubles, as a full store or a raylet that is gone, in one sentence."""
     from ray.exceptions import RayError
 
     try:

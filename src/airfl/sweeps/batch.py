@@ -16,8 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-from airfl.devices import open_task, samples_of
+from airfl.config import Config
+from airfl.devices import Samples, open_task, samples_of
 from airfl.errors import about_file, in_words
 from airfl.memory import memories_of, require_memory
 from airfl.privacy import Ledger
@@ -86,10 +88,22 @@ class Folder:
             return None, f"`parts/{self.receipt(batch).name}` is missing" if self.part(batch).exists() else ""
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None, f"`parts/{self.receipt(batch).name}` is damaged"
-        problem = _problem(self.part(batch), receipt["sha256"])
+        problem = self.problem_of(self.part(batch), receipt["sha256"])
         if not problem and "ledgers_sha256" in receipt:
-            problem = _problem(self.ledgers(batch), receipt["ledgers_sha256"])
+            problem = self.problem_of(self.ledgers(batch), receipt["ledgers_sha256"])
         return (None, problem) if problem else (receipt, "")
+
+    def problem_of(self, path: Path, sha256: str) -> str:
+        """What is wrong with a file of the study; empty if it has this SHA-256."""
+        name = path.relative_to(self.path).as_posix()
+        try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                return f"`{name}` is not a file"
+            return "" if digest(path) == sha256 else f"`{name}` is damaged"
+        except FileNotFoundError:
+            return f"`{name}` is missing"
+        except OSError as error:
+            return f"`{name}` cannot be read ({in_words(error)})"
 
     def finished(self, batch: Batch) -> dict[str, Any] | None:
         """The receipt of a batch whose files are there and sound; a damaged part is put aside and done again."""
@@ -161,9 +175,7 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
     where = pick_device(device)
     configs = {point: plan.config(point).replace({"engine.device": where.type}) for point in batch.points}
     first = configs[batch.points[0]]
-    learning = first.learning
-    named = learning.dataset, learning.data_dir, learning.features
-    task = open_task(first, batch.trials, _samples(*named, where, learning.declared))
+    task = open_task(first, batch.trials, read_samples(first, where))
     require_memory([memories_of(config, len(batch.trials), task.spec.dim) for config in configs.values()])
     radios: dict[str, Radio] = {}
     simulations = {}
@@ -177,6 +189,12 @@ def open_batch(plan: Plan, batch: Batch, device: str) -> dict[str, Simulation]:
         for scheme in config.scheme.names:
             simulations[f"{point}/{scheme}"] = open_simulation(config, scheme, task, radio)
     return simulations
+
+
+def read_samples(config: Config, where: torch.device) -> Samples:
+    """The samples of a configuration, as they were read before where they were."""
+    learning = config.learning
+    return _samples(learning.dataset, learning.data_dir, learning.features, where, learning.declared)
 
 
 def write_part(
@@ -211,8 +229,8 @@ def write_part(
     first = next(iter(simulations.values()))
     receipt = {
         "format": PART_FORMAT,
-        "sha256": _digest(path),
-        "ledgers_sha256": _digest(folder.ledgers(batch)),
+        "sha256": digest(path),
+        "ledgers_sha256": digest(folder.ledgers(batch)),
         "rows": len(rows),
         "cells": cells,
         "seconds": seconds,
@@ -267,15 +285,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _problem(path: Path, sha256: str) -> str:
-    """What is wrong with a file of a batch; empty if nothing is."""
-    try:
-        return "" if _digest(path) == sha256 else f"`parts/{path.name}` is damaged"
-    except FileNotFoundError:
-        return f"`parts/{path.name}` is missing"
-    except OSError as error:
-        return f"`parts/{path.name}` cannot be read ({in_words(error)})"
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, which may be larger than memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airfl.errors import failure
+from airfl.errors import InputError, failure
 from airfl.imports import beside, look_beside
+from airfl.runs.execute import pick_device
 from airfl.runs.store import write_bytes
-from airfl.shards.cluster import check_ray, connect
+from airfl.shards.cluster import check_ray, connect, in_a_sentence
 from airfl.study import Batch, Plan
-from airfl.sweeps.batch import Folder
+from airfl.sweeps.batch import Folder, read_samples
 from airfl.sweeps.executors import TRIES, Event, Job, Settings, work
 
 
@@ -39,7 +41,9 @@ class RayCluster:
     def run(self, job: Job) -> None:
         """See ``Executor.run``."""
         with contextlib.ExitStack() as stack:
-            self._run(connect(stack, self.address), job)
+            ray = connect(stack, self.address)
+            with in_a_sentence():
+                self._run(ray, job)
 
     def check(self) -> None:
         """See ``check_ray``."""
@@ -84,6 +88,8 @@ class RayCluster:
             for path, data in zip(_files(folder, batch), files, strict=True):
                 write_bytes(path, data)
         except Exception as error:  # one batch must not take the others along
+            if isinstance(cause := getattr(error, "cause", None), InputError):  # but that node would take them all
+                raise InputError(str(cause)) from None
             return Event(batch.name, "failed", message=failure(error))
         return Event(batch.name, "done")
 
@@ -109,6 +115,14 @@ def _remote_batch(
     for place in reversed(places):
         look_beside(Path(place) / "_")
     torch.set_num_threads(plan.threads)
+    where = pick_device(settings.device)
+    try:
+        read_samples(plan.config(batch.points[0]), where)
+    except InputError as error:
+        raise InputError(
+            f"the Ray node `{platform.node()}` cannot read the study's data: {error}; every node needs them at the "
+            "same path: put them there, then go on"
+        ) from None
     mark = hashlib.sha256(json.dumps(plan.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
     node = ray.get_runtime_context().get_node_id()[:12]
     folder = Folder(Path(tempfile.gettempdir()) / f"airfl-{mark}-{node}" / batch.name)

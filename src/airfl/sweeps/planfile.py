@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from airfl.sweeps.batch import Folder
 PLAN_FORMAT = "airfl-study/2"
 #: The base with what the study sets in it, to be read and run; what counts is plan.json.
 BASE = "base.toml"
+#: Copies for readers, and where plan.json has the SHA-256 of each; older versions had none of the base.
+DIGESTS = {"study.toml": "text", BASE: "base_text"}
 
 
 def open_folder(
@@ -67,8 +70,8 @@ def open_folder(
         folder.path.mkdir(parents=True, exist_ok=True)
         for name, copy in copies.items():
             write_text(folder.path / name, copy)
-        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code(plan), "text": _digest(text)}
-        content["processor"] = processor()
+        content = {"format": PLAN_FORMAT, **plan.fingerprint(), "code": _code(plan), "processor": processor()}
+        content |= {DIGESTS[name]: _digest(copy) for name, copy in copies.items()}
         write_text(file, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
@@ -91,15 +94,12 @@ def find_plan(out: str | Path) -> tuple[Plan, Folder]:
     plan = make_plan(make_study(stored["study"]), stored["threads"], base)
     now = plan.fingerprint()
     _require_same({**_planned(stored), "version": ""}, {**now, "version": ""}, out)
-    try:
-        text = (folder.path / "study.toml").read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        text = None
-    if "text" in stored and (text is None or _digest(text) != stored["text"]):
-        raise InputError(
-            f"`{folder.path / 'study.toml'}` is {'not there' if text is None else 'not what was planned'}; bring it "
-            f"back with: airfl sweep STUDY --out {out} --resume"
-        )
+    for name, key in DIGESTS.items():
+        problem = folder.problem_of(folder.path / name, stored[key]) if key in stored else ""
+        if problem and not (name == BASE and _holds(folder.path / name, plan.base.to_toml())):
+            raise InputError(
+                f"`{out}` is not complete: {problem}; bring it back with: airfl sweep STUDY --out {out} --resume"
+            )
     return plan, folder
 
 
@@ -122,7 +122,9 @@ def _go_on(plan: Plan, text: str, folder: Folder, stored: dict[str, Any], anyway
         copies["study.toml"] = text
     try:
         for name, content in copies.items():
-            if not _holds(out / name, content):
+            problem = folder.problem_of(out / name, stored.get(DIGESTS[name], ""))
+            if problem and not _holds(out / name, content):
+                logging.getLogger("airfl").warning("`%s` is not what was planned; it is written anew", out / name)
                 write_text(out / name, content)
     except OSError as error:
         raise InputError(f"the folder `{out}` is not writable: {about_file(error)}") from None
@@ -142,14 +144,13 @@ def _code(plan: Plan) -> dict[str, str]:
 
 
 def _holds(file: Path, text: str) -> bool:
-    try:
-        return file.read_bytes() == text.encode()
-    except FileNotFoundError:
-        return False
+    return file.is_file() and file.read_bytes() == text.encode()
 
 
 def _planned(stored: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in stored.items() if key not in ("code", "text", "processor", "checksum")}
+    return {
+        key: value for key, value in stored.items() if key not in ("code", "processor", "checksum", *DIGESTS.values())
+    }
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -14,11 +14,18 @@ from scipy import stats
 from airfl.errors import InputError
 from airfl.privacy import OBSERVERS, Ledger
 from airfl.runs.lock import is_locked
+from airfl.runs.manifest import is_sealed, sealed
 from airfl.runs.result import by_observer, finite_or_none
+from airfl.runs.store import write_text
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
 from airfl.sweeps.ledgers import Cell, unpack
 from airfl.sweeps.planfile import find_plan
+
+#: What a sitting ends with: tables to be read, and last the notes that have the SHA-256 of each.
+TABLES = ("results.parquet", "summary.csv")
+NOTES = "provenance.json"
+NOTES_FORMAT = "airfl-study-provenance/2"
 
 #: Observer, accountant, ε of the worst trial.
 Epsilons = dict[str, dict[str, float | None]]
@@ -42,24 +49,57 @@ def sound_receipts(plan: Plan, folder: Folder) -> dict[str, dict[str, Any]]:
             found[batch.name] = receipt
         elif problem and (folder.receipt(batch).exists() or not at_work):
             problems.append(problem)
-    lost = _counted(folder) - len(found) - len(problems)
+    counted, _ = last_sitting(folder) or (0, {})
+    lost = counted - len(found) - len(problems)
     if lost > 0 and not at_work:
         problems.append(f"{lost} finished batch{'es are' if lost > 1 else ' is'} not there any more")
+    require_none(problems, folder)
+    return found
+
+
+def write_notes(folder: Folder, provenance: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """What a sitting ends with: how its results were computed, and the tables by SHA-256."""
+    content = sealed({"format": NOTES_FORMAT, **provenance, "files": dict(files)})
+    write_text(folder.path / NOTES, json.dumps(content, indent=1) + "\n")
+
+
+def last_sitting(folder: Folder) -> tuple[int, dict[str, str]] | None:
+    """Finished batches when the last sitting ended, and its tables by SHA-256; None without sound notes.
+
+    An older version's notes vouch for no table, nor do those of a sitting that was killed while it wrote them.
+    """
+    file = folder.path / NOTES
+    try:
+        notes = json.loads(file.read_text(encoding="utf-8") if file.is_file() else "")
+        if not {"format", "sha256"} & set(notes):
+            return int(notes["batches"]), {}
+        sound = notes["format"] == NOTES_FORMAT and is_sealed(notes)
+        return (int(notes["batches"]), dict(notes["files"])) if sound else None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def look_at_tables(folder: Folder) -> tuple[list[str], list[str]]:
+    """What is wrong with the tables of the last sitting or with its notes, and tables that nothing vouches for."""
+    there = [name for name in TABLES if (folder.path / name).exists()]
+    last = last_sitting(folder)
+    if last is None and (folder.path / NOTES).exists():
+        return [f"`{NOTES}` is damaged"], []
+    if last is None:
+        return [f"`{NOTES}` is missing"] if there else [], []
+    files = last[1]
+    problems = [folder.problem_of(folder.path / name, files[name]) for name in TABLES if name in files]
+    return [problem for problem in problems if problem], [name for name in there if name not in files]
+
+
+def require_none(problems: Sequence[str], folder: Folder) -> None:
+    """Refuse a study with any of these problems."""
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(
             f"`{folder.path}` is not complete: {problems[0]}{more}; do it again with: "
             f"airfl sweep STUDY --out {folder.path} --resume"
         )
-    return found
-
-
-def _counted(folder: Folder) -> int:
-    """Finished batches when the last sitting ended, as far as its notes can be read."""
-    try:
-        return int(json.loads((folder.path / "provenance.json").read_text(encoding="utf-8"))["batches"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return 0
 
 
 def ledgers_of(out: str | Path, point: int, scheme: str) -> list[Ledger]:

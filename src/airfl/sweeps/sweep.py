@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import threading
 import time
@@ -17,14 +18,26 @@ import pyarrow.parquet as pq
 from airfl.errors import InputError
 from airfl.runs.lock import LOCK, is_locked, locked
 from airfl.runs.manifest import sweep_up
-from airfl.runs.store import write_atomically, write_csv, write_text
+from airfl.runs.store import write_atomically, write_csv
 from airfl.runs.tracking import Tracker
 from airfl.study import Batch, Plan, Study
-from airfl.sweeps.batch import Folder, forget_samples, part_schema
+from airfl.sweeps.batch import Folder, digest, forget_samples, part_schema
 from airfl.sweeps.executors import Event, Executor, Job
 from airfl.sweeps.planfile import BASE, find_plan, open_folder
-from airfl.sweeps.summary import flat, receipts_of, sound_receipts, summarise
+from airfl.sweeps.summary import (
+    NOTES,
+    TABLES,
+    flat,
+    look_at_tables,
+    receipts_of,
+    require_none,
+    sound_receipts,
+    summarise,
+    write_notes,
+)
 from airfl.sweeps.tracking import track
+
+log = logging.getLogger("airfl")
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,8 @@ def sweep(
         forget_samples()
     _require_files(plan, folder)
     _sweep_up(plan, folder)
+    for problem in look_at_tables(folder)[0]:
+        log.warning("`%s` is not complete: %s; it is written anew", folder.path, problem)
     for batch in plan.batches:
         receipt = folder.finished(batch)
         if receipt is None:
@@ -194,7 +209,7 @@ def start_or_resume(
 
 def _require_files(plan: Plan, folder: Folder) -> None:
     """Refuse a folder in which something else stands where a file is to be written."""
-    ours = [folder.path / name for name in ("results.parquet", "provenance.json", "summary.csv")]
+    ours = [folder.path / name for name in (*TABLES, NOTES)]
     kinds = (folder.part, folder.ledgers, folder.receipt)
     for path in (*ours, *(kind(batch) for batch in plan.batches for kind in kinds)):
         if path.is_dir():
@@ -222,6 +237,14 @@ def standing_of(out: str | Path) -> Standing:
     plan, folder = find_plan(out)
     standing = Standing(plan)
     at_work, receipts = is_locked(folder.path), sound_receipts(plan, folder)
+    problems, unsure = ([], []) if at_work else look_at_tables(folder)
+    require_none(problems, folder)
+    if unsure:
+        log.warning(
+            "nothing vouches for %s in `%s`: writing was cut short, or an older version wrote it; airfl sweep STUDY "
+            "--out %s --resume writes it anew",
+            " and ".join(f"`{name}`" for name in unsure), out, out,
+        )  # fmt: skip
     for batch in plan.batches:
         if batch.name in receipts:
             standing.settle(receipts[batch.name])
@@ -251,7 +274,10 @@ def read_pulse(folder: Folder, batch: Batch) -> Pulse | None:
 
 
 def compact(plan: Plan, folder: Folder) -> None:
-    """Join the sound parts into results.parquet, part by part, and summarise them."""
+    """Join the sound parts into results.parquet, part by part, summarise them, and note the SHA-256 of both.
+
+    The notes are there before, without any, so that what is cut short between leaves tables that nothing vouches for.
+    """
     parts = [folder.part(batch) for batch in plan.batches if folder.finished(batch) is not None]
     if not parts:
         return
@@ -261,9 +287,12 @@ def compact(plan: Plan, folder: Folder) -> None:
             for part in parts:
                 writer.write_table(pq.read_table(part, page_checksum_verification=True))
 
-    write_atomically(folder.path / "results.parquet", write)
-    write_text(folder.path / "provenance.json", json.dumps(provenance_of_study(plan, folder), indent=1) + "\n")
-    write_csv(folder.path / "summary.csv", [flat(row) for row in summarise(plan, folder)])
+    results, summary = (folder.path / name for name in TABLES)
+    provenance, rows = provenance_of_study(plan, folder), [flat(row) for row in summarise(plan, folder)]
+    write_notes(folder, provenance, {})
+    write_atomically(results, write)
+    write_csv(summary, rows)
+    write_notes(folder, provenance, {path.name: digest(path) for path in (results, summary)})
 
 
 def provenance_of_study(plan: Plan, folder: Folder) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from airfl.runs.store import DAMAGE
 from airfl.schemes import scheme_shown
 from airfl.study import Batch, Plan
 from airfl.sweeps.batch import Folder
-from airfl.sweeps.planfile import find_plan
+from airfl.sweeps.planfile import DIGESTS, find_plan
+from airfl.sweeps.summary import look_at_tables
 from airfl.sweeps.sweep import Standing, read_pulse
 from airfl.web.items import Item, Row, State, row_of
 from airfl.web.places import Signature
@@ -56,10 +57,11 @@ class StudyReader:
                 problems.append(problem)
             elif at_work and f"running/{batch.name}.json" in files and (pulse := read_pulse(folder, batch)):
                 standing.running[batch.name] = pulse
+        problems += [] if at_work else look_at_tables(folder)[0]
         return self._item(plan, standing, finals, problems, at_work=at_work)
 
     def _found(self, now: Signature) -> Plan:
-        planned = tuple(entry for entry in now if entry[0] in ("plan.json", "study.toml"))
+        planned = tuple(entry for entry in now if entry[0] in ("plan.json", *DIGESTS))
         if self.plan is None or planned != self._planned:
             self.plan, _ = find_plan(self.path)
             self._planned, self._batches = planned, {}
