@@ -240,6 +240,9 @@ def test_a_study_says_so_too(tiny, tmp_path, call):
     told = " ".join(call("report", str(study))[1].split())
     assert "not a proof) follows an estimate from updates: no ε of it is a proof" in told
     assert "booked is not a proof" not in told
+    drawn = call("report", str(study), "--x", "scheme", "--y", "epsilon", "--out", str(tmp_path / "figure"))
+    assert drawn[0] == 0, drawn[2]
+    assert "is a proof: its noise follows an estimate" in (tmp_path / "figure" / "report.html").read_text()
     (only,) = [row for row in rows if row["scheme"] == "airfl-dp"]
     most = at_most_text(only["epsilon_by_observer"]["base-station"]["gaussian"])
     assert f"learns up to ε = {most}." in told  # about the other one alone

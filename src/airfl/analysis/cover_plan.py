@@ -8,17 +8,18 @@ luck averages out less, so that is on the safe side.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from airfl.analysis.drawn_law import draw_law
 from airfl.analysis.relabelled import RelabelledRounds, relabelled_rounds
 from airfl.channel.budget import power_limit_w
 from airfl.config import Config, from_mapping
 from airfl.errors import InputError
-from airfl.linkplan import Quantities
+from airfl.linkplan import Quantities, answer, law_of
 from airfl.linkplan.accuracy import shipped
 from airfl.linkplan.answer import against_update
 from airfl.linkplan.blocks import grid_of
@@ -59,7 +60,7 @@ class CoverRow:
         noise_std: of one real coordinate of the sum.
         price_db: that noise over a trusted base station's.
         noise_to_update, accuracy_cost: as in ``linkplan.Answer``.
-        epsilon: by observer; None: no finite one.
+        epsilon: by observer; None: no finite one. Of a trusted base station that of the plan.
     """
 
     scheme: str
@@ -109,16 +110,26 @@ class CoverPlan:
         return {**vars(self), "not_antennas": list(self.not_antennas), "rows": rows}
 
 
-def plan_cover(q: Quantities, seed: int = 0, advance: Callable[[int], None] = lambda steps: None) -> CoverPlan:
+def plan_cover(
+    q: Quantities,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda steps: None,
+    kept: Mapping[str, float | None] | None = None,
+) -> CoverPlan:
     """Draw a few rounds of a link and work out what it takes to hide its devices from the base station.
 
     Args:
         q: complete, for a link.
         advance: hears of every step of about ``steps(q)``.
+        kept: ``epsilon_kept`` of the plan of this link, what nobody hides from whom; default: worked out.
     """
     check_link(q)
+    kept = answer(q, law=law_of(q, draw=draw_law)).epsilon_kept if kept is None else kept
     with torch_threads(1):  # many small matrices
         found = _cover(q, seed, advance)
+    trusted = found["rows"]["trusted"]
+    # Who is unlucky in few rounds decides what they tell an open base station: the plan's law knows better.
+    found["rows"]["trusted"] = replace(trusted, epsilon={name: kept[name] for name in trusted.epsilon})
     antennas = _most_antennas(q, seed, found["is_enough"], advance)
     return CoverPlan(**found, **antennas)
 

@@ -166,7 +166,7 @@ def plan(
 
         cover_plan.check_link(answer.quantities)
         with Steps("cover", cover_plan.steps(answer.quantities)) as steps:
-            hidden = analysis.plan_cover(answer.quantities, advance=steps.advance)
+            hidden = analysis.plan_cover(answer.quantities, advance=steps.advance, kept=answer.epsilon_kept)
     title = "plan" if scenario is None else Path(scenario).stem
     check = accuracy.study_check()
     folder = None

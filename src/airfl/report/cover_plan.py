@@ -43,7 +43,7 @@ def cover_sentences(found: CoverPlan, q: Quantities) -> list[str]:
     return [
         "Noise: standard deviation per real coordinate of the sum; price: that over a trusted base station's; ratio: "
         "noise of the averaged update over its norm, a round; cost: predicted points of accuracy. From "
-        f"{found.rounds} drawn round{'s' if found.rounds > 1 else ''}.",
+        f"{found.rounds} drawn round{'s' if found.rounds > 1 else ''}; ε with a trusted base station as above.",
         _cover_sentence(found, q),
         _antenna_sentence(found),
     ]

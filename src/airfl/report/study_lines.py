@@ -24,6 +24,7 @@ from airfl.report.study_fields import (
     varying,
 )
 from airfl.report.study_source import Cell, Column, Source
+from airfl.schemes import scheme_shown
 from airfl.sweeps.summary import interval
 from airfl.wording import number
 
@@ -236,7 +237,11 @@ def drawing_of(source: Source, wish: Wish) -> Drawing:
     _refuse_empty(lines, x, y, wish.log_x)
     y_label = _label(y, x, source, wish.observer)
     caption = _caption(x, y, y_label, wish, lines, epsilon_label(cells, observer))
-    return Drawing(x, y, by, lines, y_label, caption, tuple(_left_out(lines, x, y)), wish)
+    notes = _left_out(lines, x, y)
+    follow = dict.fromkeys(scheme_shown(cell.scheme).title for cell in cells if cell.follows_data)
+    if follow and (x.name == "epsilon" or y.name.startswith("epsilon")):
+        notes.append(f"No ε of {' and '.join(follow)} is a proof: its noise follows an estimate from updates.")
+    return Drawing(x, y, by, lines, y_label, caption, tuple(notes), wish)
 
 
 def _lines_by(wish: Wish, x: Field, cells: Sequence[Cell]) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class Cell:
         trials: those that are done; failed: those that are not and will not be.
         epsilons: observer → accountant → ε of the worst trial; None: not known.
         seconds: time that the rounds took; None where it is not kept.
+        follows_data: whether noise was chosen by an estimate from updates, so that no ε is a proof.
     """
 
     point: int
@@ -43,6 +44,7 @@ class Cell:
     failed: int = 0
     epsilons: Mapping[str, Mapping[str, float | None]] | None = None
     seconds: float | None = None
+    follows_data: bool = False
 
     @cached_property
     def keys(self) -> dict[str, Any]:
@@ -85,7 +87,15 @@ def of_study(plan: Plan, folder: Folder) -> Source:
         raise InputError(f"`{folder.path}` has no finished cell yet, so there is nothing to draw; wait, or --resume it")
     configs = {point: plan.config(point) for point in {point for point, _ in points}}
     cells = tuple(
-        Cell(point, row["scheme"], configs[point], row["trials"], row["failed"], row["epsilon_by_observer"])
+        Cell(
+            point,
+            row["scheme"],
+            configs[point],
+            row["trials"],
+            row["failed"],
+            row["epsilon_by_observer"],
+            follows_data=bool(row["noise_follows_data"]),
+        )
         for point, row in points
     )
     over = sum(cell.trials + cell.failed for cell in cells)
@@ -111,7 +121,16 @@ def of_run(result: Result) -> Source:
     """The schemes of a run."""
     entries = result.summary["schemes"]
     cells = tuple(
-        Cell(0, name, result.config, entry["trials"], 0, entry["epsilon_by_observer"], entry["seconds"])
+        Cell(
+            0,
+            name,
+            result.config,
+            entry["trials"],
+            0,
+            entry["epsilon_by_observer"],
+            entry["seconds"],
+            result.schemes[name].noise_follows_data,
+        )
         for name, entry in entries.items()
     )
 
