@@ -57,6 +57,7 @@ def test_visibility_counts_every_power_for_itself(seed, k, m, colluding):
         {"privacy.colluding": 0.2},
         {"system.dropout": 0.2},
         {"system.participation": 0.5},
+        {"system.num_devices": 3, "system.sampling": "poisson", "system.participation": 0.2},  # rounds of nobody
         {"channel.power_w": 1e-12},
     ],
 )

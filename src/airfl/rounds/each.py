@@ -134,7 +134,8 @@ def _powers(problem: Problem, shield: Shield) -> tuple[Problem, Shield]:
         ratio, seen, asked = rounds.worth(powers, visibility, weights)
         most = seen.max()
         visibility = (visibility * (seen / most).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
-        weights = (weights * (asked / asked.amax(dim=1, keepdim=True)).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
+        most_asked = asked.amax(dim=1, keepdim=True).clamp(min=1e-300)  # nobody asks where nobody sends
+        weights = (weights * (asked / most_asked).pow(PACE)).clamp(min=NEXT_TO_NOTHING)
         powers = powers * ratio.pow(PACE) * (problem.unit * most / problem.target)
         if step % (STEPS // LOOKS) == 0:
             other = _changed(problem, share=(powers / powers.mean()).clamp(min=LEAST_SHARE))
@@ -175,7 +176,8 @@ class _Rounds:
         width = max(len(sight.noise) for sight in sights)
         shape = len(sights), width, planned.shape[1]
         signal, turned = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
-        noise = torch.ones(len(sights), width, dtype=torch.float64) * max(float(sight.noise.max()) for sight in sights)
+        loudest = max(float(sight.noise.max()) for sight in sights if sight.noise.numel())
+        noise = torch.full((len(sights), width), loudest, dtype=torch.float64)
         for t, sight in enumerate(sights):
             rows = len(sight.noise)
             real, imaginary = sight.signal.chunk(2)
@@ -198,7 +200,7 @@ class _Rounds:
         """
         adds = powers[self.device] * self.there
         asked = self.reaches.square() * (1.0 + self.slope * adds)
-        squared = asked.amax(dim=1).clamp(min=1e-300)
+        squared = torch.where(self.there.any(dim=1), asked.amax(dim=1), 1.0)  # any norm does where nobody sends
         covered = (self.signal * adds.unsqueeze(1)) @ self.signal.mT + (
             self.turned * adds.unsqueeze(1)
         ) @ self.turned.mT
