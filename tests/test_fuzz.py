@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz import FUZZERS
 
 #: Inputs in the suite.
-FEW = {"configurations": 25, "epsilons": 30, "plans": 60, "flips": 30, "studies": 10, "odd-studies": 10}
+FEW = {"configurations": 25, "epsilons": 30, "plans": 60, "promises": 60, "flips": 30, "studies": 10, "odd-studies": 10}
 
 
 @pytest.mark.parametrize("name", FUZZERS)
