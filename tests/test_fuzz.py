@@ -11,6 +11,7 @@ FEW = {
     "configurations": 25,
     "epsilons": 30,
     "plans": 60,
+    "promises": 40,
     "flips": 30,
     "study-flips": 24,
     "studies": 10,

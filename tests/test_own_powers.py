@@ -75,6 +75,7 @@ def test_where_nobody_listens_to_antennas_all_add_alike(scheme, power):
         {"privacy.colluding": 0.2},
         {"system.dropout": 0.2},
         {"system.participation": 0.5},
+        {"system.num_devices": 3, "system.sampling": "poisson", "system.participation": 0.2},  # rounds of nobody
         {"channel.power_w": 1e-12},
         {**COINS, "system.seed": 4},
         {**COINS, "system.seed": 3, "scheme.combiner_columns": "active"},
