@@ -247,9 +247,12 @@ def test_independent_blocks_are_independent(tiny):
     ],
 )
 def test_what_cannot_be_is_one_sentence(tiny, changes, message):
-    with pytest.raises(InputError, match=message) as refused:
+    def opened():
         config = tiny.replace({"scheme.combiner": "auto", "scheme.names": ["airfl-dp"], **changes})
         arrange(config, SCHEMES[config.scheme.names[0]], open_radio(config, [0]), DIM)
+
+    with pytest.raises(InputError, match=message) as refused:
+        opened()
     assert "\n" not in str(refused.value)
 
 
