@@ -18,6 +18,7 @@ from airfl.privacy import BudgetError, Ledger, gaussian_mu, make_accountant
 from airfl.rounds import book
 from airfl.rounds.hiding import Problem
 from airfl.rounds.shield import WORTH_OWN_NOISE
+from airfl.transceiver import unknown_to_all
 from tests.test_participation import plan_of, simulation_of
 
 MASKS = {"scheme.cover": "masks", "scheme.mask_degree": 4}
@@ -117,15 +118,45 @@ def test_one_antenna_needs_no_cover(shielded):
     assert torch.allclose(plan.norm, trusting.norm, rtol=2e-6)
 
 
-def test_colluders_know_each_others_noise(shielded):
-    """A single one knows one of twelve, three of them three."""
-    for colluding, known in ((0.0, 1), (0.05, 1), (0.25, 3)):
+def test_who_looks_knows_its_own_noise_and_that_of_colluders(shielded):
+    """Also an honest device is told what colluders know: beside three of twelve it knows four."""
+    for colluding, known in ((0.0, 1), (0.05, 2), (0.25, 4), (0.9, 11)):
         config = shielded.replace({"scheme.names": ["airfl-an"], "privacy.colluding": colluding})
         plan = plan_of(config, "airfl-an", trials=(0,))
         own = float(plan.cover.own)
         assert own > 0
         assert torch.allclose(plan.noise_var - plan.unknown_var, torch.full((1, 4), known * own, dtype=torch.float64))
         assert np.allclose([event.noise_var for event in booked(plan).events], plan.unknown_var[0], rtol=1e-12)
+
+
+@given(adds=st.lists(st.floats(0.0, 1e12), min_size=1, max_size=7), data=st.data())
+def test_what_is_left_of_own_noise_is_what_the_worst_looker_does_not_know(adds, data):
+    """A device that is silent, one that colludes, or an honest one, who is curious about another honest one."""
+    honest = np.array(data.draw(st.lists(st.booleans(), min_size=len(adds), max_size=len(adds))))
+    left = [[a for i, a in enumerate(adds) if honest[i] and i != looker] for looker in (None, *np.flatnonzero(honest))]
+    worst = min((math.fsum(one) for one in left if one), default=0.0)
+    found = float(unknown_to_all(torch.tensor(adds, dtype=torch.float64), torch.from_numpy(honest)))
+    assert found == pytest.approx(worst, rel=1e-14)
+
+
+@pytest.mark.parametrize("cover", ["quadrature", "masks"])
+def test_of_what_leaks_a_device_is_credited_with_what_it_does_not_know(shielded, cover):
+    """Neither its own noise and masks, nor those of devices that collude."""
+    changes = {"channel.csi_error": 1e-2, "privacy.credit_leak": True, "privacy.colluding": 0.25}
+    changes |= {"scheme.cover": cover, "scheme.mask_degree": 4, "scheme.cover_price_db": 1000.0}
+    plan = plan_of(shielded.replace(changes), "airfl-shielded", trials=(0,))
+    setting = plan.setting(1)
+    gains, honest = setting.gains[0].numpy(), plan.link.honest(setting.active)[0]
+    own, quadrature, masks = (float(getattr(setting.cover, name)) for name in ("own", "quadrature", "masks"))
+    assert max(quadrature, masks) > 0.0
+    receiver = float(plan.norm[0, 1]) ** 2 * plan.link.noise_power / 2
+    for looker in (None, *np.flatnonzero(honest)):
+        others = honest & (np.arange(len(gains)) != looker)
+        left = receiver + (own * gains.real**2 + quadrature * gains.imag**2)[others].sum()
+        for i, k in setting.edges[0]:
+            left += masks * (gains[i].real - gains[k].real) ** 2 * (others[i] and others[k])
+        assert float(setting.unknown_var[0]) <= left * (1.0 + 1e-12)
+    assert float(setting.unknown_var[0]) > receiver * (1.0 + 1e-9)
 
 
 def test_rounds_without_anyone_take_no_more_noise_than_they_must(shielded):

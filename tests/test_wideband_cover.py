@@ -239,7 +239,7 @@ def test_the_promise_is_kept_and_what_may_be_spent_is_spent(shielded, name, sche
         assert (setting.power_w <= config.channel.power_w * (1 + 1e-9)).all()
         alone = scenes(setting)
         quietest = torch.stack([one.undisturbed().noise_var for one in alone]).amin(dim=0)
-        others = np.minimum(11, plan.link.honest(setting.active).sum(axis=1))
+        others = plan.link.honest(setting.active).sum(axis=1) - 1
         known = plan.cover.own * torch.from_numpy(12 - others)
         assert torch.allclose(setting.unknown_var, quietest - known, rtol=1e-9)
         assert torch.allclose(setting.noise_var, torch.stack([one.noise_var for one in alone]).mean(dim=0), rtol=1e-9)

@@ -29,7 +29,7 @@ from airfl.rounds.records import Watch
 from airfl.rounds.schedule import Schedule
 from airfl.rounds.state import State
 from airfl.schemes import FillUp, Scheme
-from airfl.transceiver import Transmission
+from airfl.transceiver import Transmission, unknown_to_all
 
 #: Rounding between the noise that is needed and what is booked.
 ROUNDING = 1e-9
@@ -75,9 +75,8 @@ def with_room(
 
 def counted(link: Link, active: np.ndarray) -> torch.Tensor:
     """U_t, how many add noise that neither another device nor those that collude know, [trials, T] or [trials]."""
-    sending = (active >= 0).sum(axis=-1)
-    others = np.where(sending > 1, sending - 1, sending)
-    return torch.from_numpy(np.minimum(others, link.honest(active).sum(axis=-1)).astype(np.float64))
+    honest = torch.from_numpy(link.honest(active))
+    return unknown_to_all(torch.ones(honest.shape, dtype=torch.float64), honest)
 
 
 def settled(schedule: Schedule, state: State) -> Setting:

@@ -28,9 +28,9 @@ from airfl.errors import InputError
 from airfl.privacy import Observer, gaussian_mu, reach, smallest
 from airfl.privacy.events import SEEING
 from airfl.randomness import complex_normal, stream
-from airfl.rounds.observed import AnySight, graph, leak_of, observed, views_of_blocks
+from airfl.rounds.observed import AnySight, graph, leaks_of, observed, views_of_blocks
 from airfl.rounds.promise import Promise
-from airfl.transceiver import Cover, Sight, mask_degree
+from airfl.transceiver import Cover, Sight, mask_degree, unknown_to_all
 from airfl.transceiver.design import least_gain, received_gains
 from airfl.transceiver.levels import levels_by_multiplier, raised
 
@@ -178,13 +178,15 @@ class Problem:
 
     @cached_property
     def unknown(self) -> torch.Tensor:
-        """In each draw, how many send whose own noise someone who sees models does not know, [worlds, …]."""
-        honest, share = ~self.link.colluding[self.index], self._shares
+        """In each draw, own noise that someone who sees models does not know, in units of a², [worlds, …]."""
+        honest, share = torch.from_numpy(~self.link.colluding[self.index]), torch.from_numpy(self._shares)
 
-        def others(who: np.ndarray) -> float:
-            return float(share[who].sum() - share[who].max()) if len(who) > 1 else float(share[who].sum())
+        def unknown(who: np.ndarray) -> float:
+            there = torch.zeros(len(share), dtype=torch.bool)
+            there[who] = True
+            return float(unknown_to_all(share, honest & there))
 
-        return torch.minimum(self._counted(lambda who: float(share[who[honest[who]]].sum())), self._counted(others))
+        return self._counted(unknown)
 
     @cached_property
     def _shares(self) -> np.ndarray:
@@ -392,7 +394,7 @@ class Problem:
                 _, known, true, edges = self._drawn(world, t)
                 gains = received_gains(self.combiner[t], true) / received_gains(self.combiner[t], known)
                 units = Cover.of(quadrature=1.0), Cover.of(masks=1.0, circular=self.pairs)
-                found.append([leak_of(gains, edges, one) for one in units])
+                found.append([float(torch.cat(leaks_of(gains, edges, one)).sum()) for one in units])
         quadrature, masks = np.mean(found, axis=0).tolist()
         return quadrature, masks
 
@@ -444,7 +446,7 @@ class Problem:
             directions = 2 * min(system.num_antennas, senders)
             if observer == "eavesdropper" and self.config.eavesdropper is not None:
                 directions = 2 * self.config.eavesdropper.antennas + self.grid.per_symbol
-            held += self.worlds * len(self.minimum) * directions * (3 * directions + followed)
+            held += self.worlds * len(self.minimum) * directions * (6 * directions + followed)
         if blocks > 1 and held > STACKED:
             raise InputError(
                 f"{blocks:,} blocks in each of {self._rounds:,} rounds with {system.num_antennas:,} antennas take "

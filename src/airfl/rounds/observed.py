@@ -194,16 +194,13 @@ def seen_by_all(
     return seen
 
 
-def leak_of(gains: torch.Tensor, edges: np.ndarray, cover: Cover) -> float:
-    """Variance of what reaches the sum of noise in quadrature and of masks, per real coordinate, where gains are not 1.
+def leaks_of(gains: torch.Tensor, edges: np.ndarray, cover: Cover) -> tuple[torch.Tensor, torch.Tensor]:
+    """Variance of what reaches the sum of each noise in quadrature, [K], and of each mask, [E], where gains are not 1.
 
     Args:
         gains: wᴴh_i s_i of the devices that send, [K].
     """
-    quadrature = float(cover.quadrature * gains.imag.square().sum())
     apart = gains[torch.from_numpy(edges)]
     differ = apart[:, 0] - apart[:, 1]
-    masks = float(cover.masks * differ.real.square().sum())
-    if cover.circular:
-        masks += float(cover.masks * differ.imag.square().sum())
-    return quadrature + masks
+    masks = differ.abs() if cover.circular else differ.real
+    return cover.quadrature * gains.imag.square(), cover.masks * masks.square()

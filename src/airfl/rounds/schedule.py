@@ -17,11 +17,21 @@ from airfl.privacy import Budget
 from airfl.rounds.hardware import equipped, turned
 from airfl.rounds.hiding import Shield
 from airfl.rounds.loud import measuring
-from airfl.rounds.observed import graph, leak_of, seen_by_all
+from airfl.rounds.observed import graph, leaks_of, seen_by_all
 from airfl.rounds.promise import Promise, longest
 from airfl.rounds.wideband import BlockPlan, block_setting, repeated_plan
 from airfl.schemes import Detection, PowerRule, Public, Scheme
-from airfl.transceiver import Cover, Perk, degrees_of, perk, perk_at, served_channels, transmit, transmitted
+from airfl.transceiver import (
+    Cover,
+    Perk,
+    degrees_of,
+    perk,
+    perk_at,
+    served_channels,
+    transmit,
+    transmitted,
+    unknown_to_all,
+)
 
 
 @dataclass(frozen=True)
@@ -102,16 +112,11 @@ class Schedule:
     def unknown_var(self) -> torch.Tensor:
         """What of v_t nobody knows, and so what is booked, [trials, T].
 
-        A device that looks at the model knows its own noise, and K_t − 1 others cover whom it is curious about. A lone
-        sender covers itself from everybody else, and has nobody to be curious about. Devices that collude hand over
-        theirs.
-        Where some add more than others it is the one that adds most who looks. Nobody promises that interference stays,
-        so none of it counts.
+        That is q_t²σ²/2 and the own noise that ``unknown_to_all`` leaves. Nobody promises that interference stays, so
+        none of it counts.
         """
-        weights = self.cover.weights(self.active)
-        others = self._adding - self.cover.known_to_one(self.active)
-        honest = (weights * torch.from_numpy(self.link.honest(self.active))).sum(dim=2)
-        return self._noise_of(torch.minimum(others, honest))
+        honest = torch.from_numpy(self.link.honest(self.active))
+        return self._noise_of(unknown_to_all(self.cover.weights(self.active), honest))
 
     @cached_property
     def sending(self) -> torch.Tensor:
@@ -238,17 +243,21 @@ class Schedule:
         honest = torch.from_numpy(self.link.honest(setting.active))
         for row, edges in enumerate(setting.edges):
             here = setting.heard[row]
-            gains, cover = setting.gains[row][here], setting.cover[row]
-            squares = gains.real.square()
-            mine = squares[honest[row][here]]
-            lone = squares.sum() - squares.max() if len(squares) > 1 else squares.sum()
+            gains, cover = setting.gains[row], setting.cover[row]
+            own = cover.own * gains.real.square() * here
             squared = self.norm[row * self.copies, setting.round_index].square()
             receiver = squared * (self.link.noise_power / 2.0)
-            leak = leak_of(gains, edges, cover)
-            credited = leak if self.link.config.privacy.credit_leak else 0.0
+            turned, masks = leaks_of(gains[here], edges, cover)
             disturbed = receiver + squared * (self.link.interference_power / 2.0)
-            total[row] = disturbed + float(cover.own) * squares.sum() + leak
-            unknown[row] = receiver + float(cover.own) * torch.minimum(mine.sum(), lone) + credited
+            total[row] = disturbed + own.sum() + turned.sum() + masks.sum()
+            if self.link.config.privacy.credit_leak:
+                own[here] += turned
+                places = torch.from_numpy(edges)
+                kept = masks * honest[row][here][places].all(dim=1)
+                by_device = torch.bincount(places.flatten(), kept.repeat_interleave(2), len(turned) + 1)
+                # Whoever looks knows its masks and those of devices that collude.
+                receiver = receiver + kept.sum() - by_device.max()
+            unknown[row] = receiver + unknown_to_all(own, honest[row])
         return replace(setting, noise_var=total, unknown_var=unknown)
 
     def repeated(self, copies: int, link: Link | None = None) -> Schedule:

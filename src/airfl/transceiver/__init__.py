@@ -8,7 +8,7 @@ from airfl.transceiver.certificates import certificate
 from airfl.transceiver.combiners import COMBINERS, Combiner, combiner_named
 from airfl.transceiver.combiners.zero_forcing import zero_forcing
 from airfl.transceiver.counting import counting_figure
-from airfl.transceiver.cover import Cover, degrees_of, laplacian_of, mask_degree, mask_edges
+from airfl.transceiver.cover import Cover, degrees_of, laplacian_of, mask_degree, mask_edges, unknown_to_all
 from airfl.transceiver.design import Design, Transmission, transmit, transmitted
 from airfl.transceiver.few import FewRounds, few_rounds
 from airfl.transceiver.finite_domain import allocate_finite_domain, last_round_factor
@@ -54,5 +54,6 @@ __all__ = [
     "served_channels",
     "transmit",
     "transmitted",
+    "unknown_to_all",
     "zero_forcing",
 ]

@@ -82,11 +82,6 @@ class Cover:
         places = torch.from_numpy(active).clamp(min=0)
         return self.share.gather(1, places.flatten(1)).view(places.shape) * there
 
-    def known_to_one(self, active: np.ndarray) -> torch.Tensor:
-        """What the device that adds most knows of all own noise, in units of a², [trials, ...]; 0 for a lone sender."""
-        found = self.weights(active)
-        return torch.where((found > 0).sum(dim=-1) > 1, found.amax(dim=-1), 0.0)
-
     @property
     def mask_parts(self) -> int:
         """In how many parts of a symbol that carries one coordinate masks are."""
@@ -95,6 +90,22 @@ class Cover:
     def is_nothing(self) -> bool:
         """Whether no trial has any."""
         return not bool((self.own + self.quadrature + self.masks > 0).any())
+
+
+def unknown_to_all(adds: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
+    """What is left of own noise for whoever looks at the sum and knows most of it, [...].
+
+    Devices that collude tell everybody what they add, and so an honest one is left with that of the other honest ones:
+    without it, if it adds most. A lone honest sender has nobody else to be curious about, and covers itself from all.
+
+    Args:
+        adds: variance of what each device adds, [..., K].
+        honest: who sends and does not collude, [..., K].
+    """
+    mine = adds * honest
+    # The largest is left out, not taken off: what is small beside it keeps its digits.
+    others = mine.scatter(-1, mine.argmax(dim=-1, keepdim=True), 0.0)
+    return torch.where(honest.sum(dim=-1) > 1, others.sum(dim=-1), mine.sum(dim=-1))
 
 
 def mask_edges(generator: np.random.Generator, senders: int, degree: int) -> np.ndarray:

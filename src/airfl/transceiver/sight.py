@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -37,18 +38,24 @@ from airfl.transceiver.cover import Cover, laplacian_of
 
 #: Devices up to which masks are taken apart for anyone who sees every device by itself; beyond, own noise alone counts.
 TAKEN_APART = 1000
-#: An eigenvalue so far below the largest is no cover.
-NOTHING = 1e-12
+#: How far rounding may move a direction, of the length of all that is in it.
+ROUNDED = 2.0**-50
+#: How well squares of eigenvectors of masks are known.
+CLOSE = 1e-9
+#: By how much more, as a share, what is seen may be booked for the speed of squares.
+SQUARED = 4e-7
 
 
 @dataclass(frozen=True)
 class Sight:
     """One round as one observer sees it, for a combiner of norm 1; leading dimensions are rounds.
 
+    What covers devices is kept as roots, A = RᵀR: a square forgets what is eight digits below the loudest.
+
     Attributes:
         signal: p̃_i as columns, [..., R, K]; zero for a device that is silent.
         noise: diagonal of N, the receiver's noise at q = 1, [..., R].
-        own, quadrature, masks: A, E and B, of honest devices only, [..., R, R].
+        own, quadrature, masks: roots of A, E and B, of honest devices only, [..., R, R].
         told: what of quadrature and masks reaches the sum along this direction is not credited: the observer is told
             it, [..., R]. None: it is credited, or nothing reaches the sum.
     """
@@ -61,29 +68,71 @@ class Sight:
     told: torch.Tensor | None = None
 
     def seen(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
-        """r_i, [..., K], for combiners of squared norm q², [...]; infinite where nothing covers a device."""
-        covered = self.covariance(squared_norm, cover)
-        if bool((self.noise > 0).all()):
-            root, failed = torch.linalg.cholesky_ex(covered)
-            if not bool(failed.any()):
-                white: torch.Tensor = torch.linalg.solve_triangular(root, self.signal, upper=False)
-                least = squared_norm * self.noise.amin(dim=-1) if self.noise.numel() else squared_norm
-                return (white.square().sum(dim=-2) * _rounded_up(covered, least)).sqrt()
-        return _by_eigenvalues(covered, self.signal)
+        """r_i, [..., K], for combiners of squared norm q², [...]; infinite where nothing covers a device, or in doubt.
+
+        Never too little: what rounding may have moved is added. Σ loses twice the digits that its root loses, so where
+        that shows the root is taken instead.
+        """
+        square, off = self._squared(squared_norm, cover)
+        size, count = square.diagonal(dim1=-2, dim2=-1).sqrt(), self.noise.shape[-1]
+        signal = torch.nn.functional.pad(self.signal, (0, 0, 0, size.shape[-1] - count))
+        # A direction with nothing in it gets something: what is to be seen there is bare.
+        filled = torch.diag_embed(torch.where(size > 0.0, 0.0, torch.where(off > 0.0, off, 1.0)))
+        upper, failed = torch.linalg.cholesky_ex(square + filled.square(), upper=True)
+        # The least that covers a direction: noise, and of what she is told what nothing else tells.
+        least = [(squared_norm.unsqueeze(-1) * self.noise).sqrt(), upper.diagonal(dim1=-2, dim2=-1)[..., count:]]
+        seen, moved, share = _seen_through(upper, signal, off, torch.cat(least, dim=-1).reciprocal(), size + off)
+        if bool(failed.any()) or not bool((moved <= SQUARED * seen).all()):
+            upper = torch.linalg.qr(torch.cat([self._root(squared_norm, cover), filled], dim=-2), mode="r").R
+            units = torch.eye(upper.shape[-1], dtype=upper.dtype).expand_as(upper)
+            shown = torch.linalg.solve_triangular(upper, units, upper=True).square().sum(dim=-1).sqrt()
+            seen, moved, share = _seen_through(upper, signal, off, shown)
+        bare = ~(share < 0.5) | (filled @ signal).any(dim=-2)
+        return torch.where(signal.any(dim=-2), torch.where(bare, torch.inf, seen + moved), 0.0)
 
     def covariance(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
         """q²N + a²A + e²E + b²B, [..., R, R]."""
-        covered = self._hidden(cover) + cover.own * self.own
+        own, quadrature, masks = self._squares
+        covered = cover.own * own + cover.quadrature * quadrature + cover.masks * masks
         return covered + torch.diag_embed(squared_norm.unsqueeze(-1) * self.noise)
 
-    def _hidden(self, cover: Cover) -> torch.Tensor:
-        hidden = cover.quadrature * self.quadrature + cover.masks * self.masks
+    @cached_property
+    def _squares(self) -> tuple[torch.Tensor, ...]:
+        return tuple(root.mT @ root for root in (self.own, self.quadrature, self.masks))
+
+    def _leak(self, cover: Cover) -> tuple[torch.Tensor, torch.Tensor]:
+        """What she is told of noise in quadrature and of masks, by its sources, [..., R, 1] each."""
+        assert self.told is not None
+        along = self.told.unsqueeze(-1)
+        return cover.quadrature.sqrt() * (self.quadrature @ along), cover.masks.sqrt() * (self.masks @ along)
+
+    def _squared(self, squared_norm: torch.Tensor, cover: Cover) -> tuple[torch.Tensor, torch.Tensor]:
+        """Σ with what she is told as one more direction, and by how much rounding may move directions of its root."""
+        square = self.covariance(squared_norm, cover)
+        size = square.diagonal(dim1=-2, dim2=-1)
+        # Where there is no noise directions may have been turned: rounding of one is in all of them.
+        quiet = (self.noise == 0.0) & (size > 0.0)
+        off = torch.where(quiet, (size * quiet).sum(dim=-1, keepdim=True), size).sqrt()
+        if self.told is not None:
+            _, quadrature, masks = self._squares
+            hidden = (cover.quadrature * quadrature + cover.masks * masks).diagonal(dim1=-2, dim2=-1).sqrt()
+            off = torch.cat([off, (hidden * self.told.abs()).sum(dim=-1, keepdim=True)], dim=-1)
+            turned, masked = self._leak(cover)
+            both = cover.quadrature.sqrt() * (self.quadrature.mT @ turned)
+            both = both + cover.masks.sqrt() * (self.masks.mT @ masked)
+            itself = turned.mT @ turned + masked.mT @ masked
+            square = torch.cat([torch.cat([square, both], dim=-1), torch.cat([both.mT, itself], dim=-1)], dim=-2)
+        return square, ROUNDED * off
+
+    def _root(self, squared_norm: torch.Tensor, cover: Cover) -> torch.Tensor:
+        """A root of the same."""
+        noise = torch.diag_embed((squared_norm.unsqueeze(-1) * self.noise).sqrt())
+        hidden = cover.quadrature.sqrt() * self.quadrature, cover.masks.sqrt() * self.masks
+        root = torch.cat([noise, cover.own.sqrt() * self.own, *hidden], dim=-2)
         if self.told is None:
-            return hidden
-        along = torch.einsum("...ij,...j->...i", hidden, self.told)
-        size = torch.einsum("...i,...i->...", along, self.told)[..., None, None]
-        # Given what it adds to the sum, the rest has this covariance.
-        return hidden - torch.where(size > 0, along.unsqueeze(-1) * along.unsqueeze(-2) / size, 0.0)
+            return root
+        leak = torch.cat(self._leak(cover), dim=-2)
+        return torch.cat([root, torch.nn.functional.pad(leak, (0, 0, root.shape[-2] - leak.shape[-2], 0))], dim=-1)
 
     def of(self, columns: torch.Tensor) -> Sight:
         """The same for some devices, or with devices in another order; −1: one that is silent."""
@@ -136,7 +185,7 @@ class BareSight:
         if self.weights is None or self.spectrum is None:
             own = cover.own if self.share is None else cover.own * self.share
             return torch.where(self.there, own.rsqrt(), 0.0)
-        spread = cover.own + cover.masks * self.spectrum.clamp(min=0.0)
+        spread = cover.own + cover.masks * self.spectrum
         squared = (self.weights / spread.unsqueeze(-2)).nan_to_num(posinf=torch.inf).sum(dim=-1)
         squared = squared if bool(cover.own > 0) else torch.full_like(squared, torch.inf)
         return torch.where(self.there, squared.sqrt(), 0.0)
@@ -204,6 +253,7 @@ def eavesdropper_sight(
     per_symbol: int = 1,
     circular: bool = False,
     share: torch.Tensor | None = None,
+    as_heard: bool = False,
 ) -> Sight:
     """What antennas elsewhere see, and the sum, which the broadcast models tell.
 
@@ -217,7 +267,13 @@ def eavesdropper_sight(
         per_symbol: coordinates that a symbol carries; with two, the sum is one more antenna, and channels are known
             exactly.
         circular, share: as for the base station.
+        as_heard: direction by direction as her antennas and the sum have it, also where she hears each device alone.
     """
+    leaks = not exact and not credit
+    if her_noise == 0.0 and honest.sum() <= paths.shape[1] and not as_heard:
+        # She hears each device by itself, what is in quadrature too: the sum tells her nothing but of masks that leak.
+        nothing, told = torch.zeros(len(paths), dtype=torch.float64), gains.real if leaks else None
+        return _sight(torch.diag(nothing + 1.0), torch.diag(nothing), nothing, edges, honest, told, share=share)
     if per_symbol > 1:
         both = torch.cat([paths, torch.ones(len(paths), 1, dtype=paths.dtype)], dim=-1)
         noise = torch.full((both.shape[1],), 0.5 * her_noise, dtype=torch.float64)
@@ -230,11 +286,11 @@ def eavesdropper_sight(
     signal, quadrature = torch.cat([_stacked(paths), last]), torch.cat([_stacked(1j * paths), turned])
     noise = torch.full((len(signal),), 0.5 * her_noise, dtype=torch.float64)
     noise[-1] = 0.5 * noise_power
-    told = None
-    if not exact and not credit:
-        told = torch.zeros(len(signal), dtype=torch.float64)
-        told[-1] = 1.0
-    return _sight(signal, quadrature, noise, edges, honest, told, 1, circular, share)
+    told = torch.zeros_like(noise)
+    told[-1] = 1.0
+    if her_noise == 0.0 and not as_heard:
+        signal, quadrature = _turned(signal, quadrature, torch.from_numpy(honest))
+    return _sight(signal, quadrature, noise, edges, honest, told if leaks else None, 1, circular, share)
 
 
 def bare_sight(senders: int, edges: np.ndarray, honest: np.ndarray, share: torch.Tensor | None = None) -> BareSight:
@@ -244,7 +300,9 @@ def bare_sight(senders: int, edges: np.ndarray, honest: np.ndarray, share: torch
         return BareSight(None, None, there, share)
     kept = edges[honest[edges].all(axis=1)]
     spectrum, vectors = torch.linalg.eigh(torch.from_numpy(laplacian_of(kept, senders)))
-    return BareSight(vectors.square(), spectrum, there)
+    # Nothing covers what all masks add up to, not even rounding.
+    spectrum = (spectrum - senders * ROUNDED * spectrum[-1]).clamp(min=0.0)
+    return BareSight(vectors.square() * (1.0 + CLOSE), spectrum, there)
 
 
 def _sight(
@@ -259,38 +317,64 @@ def _sight(
     share: torch.Tensor | None = None,
 ) -> Sight:
     mine = torch.from_numpy(honest)
-    covering, turned = signal[:, mine], quadrature[:, mine]
-    if share is not None:
-        root = share[mine].sqrt()
-        covering, turned = covering * root, turned * root
+    signal, quadrature = signal * mine, quadrature * mine
     kept = torch.from_numpy(edges[honest[edges].all(axis=1)])
+    root = torch.ones(len(honest), dtype=torch.float64) if share is None else share.sqrt()
+    covering, turned = signal * root, quadrature * root
     apart = signal[:, kept[:, 0]] - signal[:, kept[:, 1]]
-    spun = quadrature[:, kept[:, 0]] - quadrature[:, kept[:, 1]] if circular or per_symbol > 1 else apart[:, :0]
-    if per_symbol == 1:
-        masks = apart @ apart.mT + spun @ spun.mT if circular else apart @ apart.mT
-        return Sight(signal * mine, noise, covering @ covering.mT, turned @ turned.mT, masks, told)
-    assert told is None
-    own = covering @ covering.mT + turned @ turned.mT
-    return Sight(signal * mine, noise, own, torch.zeros_like(own), apart @ apart.mT + spun @ spun.mT)
+    if circular or per_symbol > 1:
+        apart = torch.cat([apart, quadrature[:, kept[:, 0]] - quadrature[:, kept[:, 1]]], dim=1)
+    if per_symbol > 1:
+        covering, turned = torch.cat([covering, turned], dim=1), turned[:, :0]
+    return Sight(signal, noise, _root_of(covering), _root_of(turned), _root_of(apart), told)
+
+
+def _turned(signal: torch.Tensor, quadrature: torch.Tensor, mine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Directions but the last turned so that where no update arrives there is nothing of one, and no rounding of it.
+
+    There are fewer of them than devices and their parts in quadrature together.
+    """
+    both = torch.cat([signal[:, mine], quadrature[:, mine]], dim=1)
+    both = torch.cat([torch.linalg.qr(both[:-1], mode="r").R, both[-1:]])
+    turned = torch.zeros_like(signal), torch.zeros_like(quadrature)
+    for whole, part in zip(turned, both.chunk(2, dim=1), strict=True):
+        whole[:, mine] = part
+    return turned
+
+
+def _seen_through(
+    upper: torch.Tensor, signal: torch.Tensor, off: torch.Tensor, shown: torch.Tensor, size: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """r = ‖U⁻ᵀp̃‖, [..., K]; by how much more it may be for rounding, [..., K]; and ε, [..., 1], which has to be small.
+
+    For Σ = UᵀU with an error D and z = Σ⁻¹p̃ it is at most (r² + |zᵀDz| + r²ε²/(1 − ε))^½, where |xᵀDx| ≤ ε xᵀΣx for all
+    x. With x = U⁻¹y and ‖y‖ = 1 no |x_k| is larger than ‖U⁻ᵀe_k‖.
+
+    Args:
+        off: errors δ_k of the columns of a root.
+        shown: ‖U⁻ᵀe_k‖ or more.
+        size: s_k, where U is from the square of the root: |xᵀDx| ≤ 2 Σ_k δ_k|x_k| Σ_k s_k|x_k|. None: U is from the
+            root, and instead of the second sum there is the square root of xᵀΣx.
+    """
+    white = torch.linalg.solve_triangular(upper.mT, signal, upper=False)
+    seen = white.square().sum(dim=-2).sqrt()
+    weights = torch.linalg.solve_triangular(upper, white, upper=True).abs()
+    first, share = (off.unsqueeze(-1) * weights).sum(dim=-2), (off * shown).sum(dim=-1, keepdim=True)
+    if size is None:
+        along, most = seen + first, 1.0 + share
+    else:
+        along, most = (size.unsqueeze(-1) * weights).sum(dim=-2), (size * shown).sum(dim=-1, keepdim=True)
+    share = 2.0 * share * most
+    squared = 2.0 * first * along + seen.square() * share.square() / (1.0 - share)
+    return seen, squared / ((seen.square() + squared).sqrt() + seen).clamp(min=1e-300), share
+
+
+def _root_of(factor: torch.Tensor) -> torch.Tensor:
+    """U with UᵀU = FFᵀ, [R, R]."""
+    upper = torch.linalg.qr(factor.mT, mode="r").R
+    return torch.nn.functional.pad(upper, (0, 0, 0, len(factor) - len(upper)))
 
 
 def _stacked(paths: torch.Tensor) -> torch.Tensor:
     """Real and imaginary parts one below the other, devices as columns, [2m, K]."""
     return torch.cat([paths.real, paths.imag], dim=-1).mT.contiguous()
-
-
-def _by_eigenvalues(covered: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-    """√(p̃ᵀ Σ⁺ p̃) where Σ may be singular: infinite for what has a part that nothing covers."""
-    spectrum, vectors = torch.linalg.eigh(covered)
-    parts = (vectors.mT @ signal).square()
-    covers = spectrum > NOTHING * spectrum[..., -1:].clamp(min=1e-300)
-    squared = (parts * torch.where(covers, 1.0 / spectrum, 0.0).unsqueeze(-1)).sum(dim=-2)
-    squared = squared * _rounded_up(covered, torch.where(covers, spectrum, torch.inf).amin(dim=-1))
-    bare = (parts * ~covers.unsqueeze(-1)).sum(dim=-2) > NOTHING * parts.sum(dim=-2)
-    return torch.where(bare, torch.inf, squared.sqrt())
-
-
-def _rounded_up(covered: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """1 + R·2⁻⁵²·tr Σ/λ, [..., 1]: rounding of Σ, whose least eigenvalue is λ or more, moves p̃ᵀ Σ⁻¹ p̃ by no more."""
-    size = covered.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
-    return 1.0 + (covered.shape[-1] * 2.0**-52 * size / least).unsqueeze(-1)

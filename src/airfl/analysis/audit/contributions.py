@@ -133,9 +133,9 @@ def _unknown(batch: Simulation, setting: Setting) -> torch.Tensor:
     """
     link, planned, own = batch.schedule.link, setting.undisturbed().noise_var, setting.cover.own
     squares = setting.gains.real.square() * setting.cover.weights(setting.active)
-    everyone, honest = squares.sum(dim=1), (squares * torch.from_numpy(link.honest(setting.active))).sum(dim=1)
-    others = torch.where(setting.heard.sum(dim=1) > 1, everyone - squares.amax(dim=1), everyone)
-    kept = torch.minimum(honest, others)
+    honest = torch.from_numpy(link.honest(setting.active))
+    everyone, mine = squares.sum(dim=1), squares * honest
+    kept = mine.sum(dim=1) - mine.amax(dim=1) * (honest.sum(dim=1) > 1)
     if setting.blocks is not None:  # a neighbour may be in the quietest block alone
         share = setting.noise_power / (setting.noise_power + setting.interference_power)
         receiver = setting.blocks.noise_var - (own * everyone).unsqueeze(1)

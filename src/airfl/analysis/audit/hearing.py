@@ -25,10 +25,12 @@ from airfl.channel.blocks import Place, place_of
 from airfl.privacy import Observer
 from airfl.rounds import Schedule
 from airfl.transceiver import Cover, Sight, base_station_sight, degrees_of, eavesdropper_sight, laplacian_of
-from airfl.transceiver.sight import NOTHING, TAKEN_APART
+from airfl.transceiver.sight import TAKEN_APART
 
 #: Noise of a receiver that has none, over that of the base station's, as amplitudes: uplinks have one noise for all.
 QUIET = 1e-9
+#: An eigenvalue so far below the largest is no cover.
+NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def _part(
         per_symbol=setting.per_symbol,
         circular=cover.circular,
         share=share,
+        as_heard=True,
     )
     along, energy = _test(sight, cover, place)
     # Her antennas beside the base station's, in units in which they have the same noise; the sum is what models tell.
