@@ -6,6 +6,7 @@ and where participation is credited as hidden, other draws of it leave the same 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import random
@@ -93,12 +94,11 @@ def drawn(draw: random.Random) -> tuple[str, dict[str, Any]]:
     for likely, axis in AXES:
         if draw.random() < likely * (1.0 if scheme in TAKES_MOST or axis not in HARD else 0.15):
             changes |= axis(draw)
-    if scheme == "airfl-shielded" and draw.random() < 0.5:
-        changes["scheme.cover"] = draw.choice(["quadrature", "masks", "none"])
-    if scheme == "airfl-shielded":
-        seen = ["base-station", "everything", *(["eavesdropper"] * ("eavesdropper" in changes))]
-        changes["privacy.observer"] = draw.choice([*seen, "auto"])
     changes |= OWN.get(scheme, lambda _: {})(draw)
+    if scheme in ("airfl-shielded", "zero-sum"):
+        her = ["eavesdropper", "eavesdropper"] if "eavesdropper" in changes else []
+        seen = ["base-station", "auto", *her, *(["everything"] if scheme == "airfl-shielded" else [])]
+        changes["privacy.observer"] = draw.choice(seen)
     return scheme, changes
 
 
@@ -163,8 +163,22 @@ TAKES_MOST = (
     *("airfl-mimo", "airfl-dp", "airfl-dp-online", "one-bit", "one-bit-memory", "liu2020", "koda2020"),
     *("airfl-shielded", "zero-sum"),
 )
+
+
+def _shielded(draw: random.Random) -> dict[str, Any]:
+    """With power for cover, and a crowd for it, more often than not."""
+    if draw.random() < 0.2:
+        return {}
+    antennas = draw.randint(1, 3)
+    way = draw.choice([{}, {"scheme.cover": draw.choice(["quadrature", "masks", "none"])}])
+    crowd = {"system.num_devices": draw.randint(max(3, 2 * antennas - 1), 8), "system.num_antennas": antennas}
+    link = {"channel.power_w": 10.0 ** draw.uniform(-6, 3), "channel.cell_radius_m": draw.choice([30.0, 1e3, 1e4, 1e6])}
+    return {**way, **crowd, **link}
+
+
 #: What single schemes know.
 OWN = {
+    "airfl-shielded": _shielded,
     "replacement": lambda draw: {
         "scheme.replacement": draw.choice(["binomial", "multinomial"]),
         "scheme.replacement_cap": draw.choice([1, 2, 4]),
@@ -207,8 +221,9 @@ def examined(scheme: str, changes: Mapping[str, Any]) -> Found:
         _compare(simulation, state.ledgers[0], rounds, found)
         if any(event.hides_participation for event in state.ledgers[0].events):
             _redraw(simulation, scheme, radio, found)
-        simulation.release(state)
-        _require_promise(simulation, state.ledgers[0], rounds, found)
+        with contextlib.suppress(BudgetError):  # then nothing is released, and no promise made
+            simulation.release(state)
+            _require_promise(simulation, state.ledgers[0], rounds, found)
     return found
 
 
@@ -220,10 +235,7 @@ def _event_problems(event: RoundEvent, told: Mapping[Observer, Told]) -> Iterato
             seen = event.visibility(observer)
             booked = mpf(inf) if seen is None else mpf(seen)
         else:
-            quiet = event.noise_var == 0.0
-            booked = (
-                mpf(inf if quiet and event.gain_bound else 0) if quiet else event.gain_bound / sqrt(event.noise_var)
-            )
+            booked = event.gain_bound / sqrt(mpf(event.noise_var)) if event.noise_var else mpf(inf)
         if booked < truth * (1 - ROUNDING):
             yield f"{observer} is told {float(truth):.10g}, booked is {float(booked):.10g}"
 
@@ -259,8 +271,7 @@ def _compare(simulation: Simulation, ledger: Any, rounds: list[dict[Observer, To
             found.wrong.append(f"{observer}: ε = {epsilon} is too small for μ = {float(truth):.10g}")
         if 0 < truth < 1e15:
             found.ratios[observer] = float(booked / truth)
-    credited = [event.hides_participation for event in ledger.events]
-    if any(credited):
+    if any(event.hides_participation for event in ledger.events):
         epsilon = make_accountant("sampled", ledger, neighbours, "models").epsilon(delta)
         least = _subsampled(simulation, ledger, rounds, epsilon)
         if least > delta * (1 + 1e-6):
@@ -305,13 +316,8 @@ def _redraw(simulation: Simulation, scheme: str, radio: Radio, found: Found) -> 
     for key in range(1, REDRAWN + 1):
         other = Radio(replace(radio.link, participation_keys=(key,), _last={}))
         found.redrawn += 1
-        for t, (one, two) in enumerate(
-            zip(
-                claimed,
-                _claims(open_simulation(simulation.config, scheme, simulation.task, other).schedule),
-                strict=True,
-            )
-        ):
+        again = _claims(open_simulation(simulation.config, scheme, simulation.task, other).schedule)
+        for t, (one, two) in enumerate(zip(claimed, again, strict=True)):
             alike = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, two, strict=True))
             if one[0] and not alike:
                 found.wrong.append(f"round {t}: credit, noise and bound are {one}, and {two} with other participants")
