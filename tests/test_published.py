@@ -18,6 +18,7 @@ from airfl.privacy import SEEING
 from airfl.report.sentences import headline
 from airfl.report.study_fields import check_observer
 from airfl.report.study_source import of_run
+from airfl.schemes import SCHEMES
 
 PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
 
@@ -130,23 +131,6 @@ def test_where_sampled_books_nothing_tells_who_took_part_but_what_the_docs_name(
     assert "nobody knowing who took part" in " ".join(headline(found[0]))
 
 
-@pytest.mark.parametrize("columns", ["active", "all"])
-def test_whatever_follows_the_draws_is_in_the_list(drawn, redraw, columns):
-    config = drawn.replace(
-        {"scheme.combiner_columns": columns, "system.sampling": "fixed", "system.participation": 0.75}
-    )
-    found = []
-    for again in (0, 1):
-        redraw(again)
-        found.append(runs.run(config))
-    told = changed(*map(published, found))
-    assert {path[-1] for path in told} >= {"max_power_w", "misalignment"}
-    for path in told:
-        row = row_of(path)
-        assert row is not None, path
-        assert row.draws, path
-
-
 class Other(Shelf):
     """Another data set of the same size."""
 
@@ -177,6 +161,26 @@ def test_whatever_follows_data_is_in_the_list(tiny, name):
         row = row_of(path)
         assert row is not None, path
         assert row.data, path
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_whatever_follows_draws_or_data_is_in_the_list_for_every_scheme(tiny, redraw, scheme):
+    sizes = {"system.trials": 1, "system.num_antennas": 6, "system.participation": 0.5, "system.rounds": 2}
+    ways = {"scheme.combiner": "auto", "privacy.neighbours": "zero-out", "privacy.accountant": "auto"}
+    cell = {"channel.power_w": 0.2, "channel.cell_radius_m": 200.0, "channel.min_distance_m": 10.0}
+    config = tiny.replace({**sizes, **ways, **cell, "scheme.names": [scheme]})
+    redraw(1)
+    first = published(runs.run(config))
+    data = changed(first, published(runs.run(config, shelf=Other())))
+    redraw(2)
+    draws = changed(first, published(runs.run(config)))
+    assert ("rounds", "update_norm") in data
+    assert (("rounds", "update_norm") in draws) == (scheme != "replacement")  # which draws its devices itself
+    for path in draws | data:
+        row = row_of(path)
+        assert row is not None, path
+        assert row.draws or path not in draws, path
+        assert row.data or path not in data, path
 
 
 def test_studies_leave_out_what_runs_leave_out(drawn, redraw, tmp_path):

@@ -114,10 +114,8 @@ def _of_study(item: Item, row: Row) -> dict[str, Any]:
         if receipt is None:
             continue
         cells = [c for c in receipt["cells"] if (c["point"], c["scheme"], c["status"]) == (point, scheme, "done")]
-        provenance, booked_by = (
-            _plain(receipt["provenance"]),
-            booked_by | {cell.get("accountant", "") for cell in cells},
-        )
+        provenance = _plain(receipt["provenance"])
+        booked_by |= {cell.get("accountant", "") for cell in cells}
         _add(curves, folder.part(batch), point, scheme, {cell["trial"] for cell in cells})
         ledgers = read_ledgers(folder, batch, receipt)
         known = known and ledgers is not None
