@@ -22,9 +22,9 @@ from airfl.channel.impairments import EFFECTS, effects_of, stretch_of, turns
 from airfl.config.channel import FIRST_ZERO, _bessel_j0
 from airfl.devices import UpdateBlock
 from airfl.errors import InputError
-from airfl.participation import can_hide_participation
 from airfl.report.radio import impairment_sentences
 from airfl.rounds import arrange, book
+from airfl.rounds.credit import earns_sampling_credit, facts_of
 from airfl.schemes import SCHEMES, Scheme
 from airfl.transceiver import open_radio
 from tests.test_audit_runs import config_of
@@ -439,10 +439,8 @@ def test_no_epsilon_moves(small, name):
 
 
 def test_credit_for_sampling_only_where_nothing_depends_on_who_is_there(tiny):
-    assert can_hide_participation(tiny)
-    assert can_hide_participation(tiny.replace(PHASE))
-    for keys in (CLIPPED, DIGITAL, AGED):
-        assert not can_hide_participation(tiny.replace(keys))
+    for keys, due in (({}, True), (PHASE, True), (CLIPPED, False), (DIGITAL, False), (AGED, False)):
+        assert earns_sampling_credit(facts_of(tiny.replace(keys), SCHEMES["airfl-dp"])) == due
 
 
 @pytest.mark.parametrize("name", EFFECTS_ON)

@@ -28,24 +28,6 @@ def expected_senders(config: Config) -> float:
     return config.system.participation * config.system.num_devices
 
 
-def can_hide_participation(config: Config, *, tells: bool = False, remembers: bool = False) -> bool:
-    """Whether sampling can earn credit at all: random, not by channel, and heard with gains that tell nothing.
-
-    Args:
-        tells: whether what devices send tells who takes part, as noise of their own does, or what the server makes of
-            it, as division by who sent does.
-        remembers: whether what devices send depends on rounds before. A device's own coins hide it all the same: given
-            all that was received so far, it is silent or somewhere within its clip norm by a coin of this round. Where
-            exactly K of n are drawn, the memories of others tell whether it was among them.
-    """
-    law = sampling_of(config).law
-    drawn = law != "all" and not (remembers and law != "poisson")
-    exact = config.channel.estimation_error == 0.0
-    # Where amplifiers and converters are at their limits depends on the combiner and on who is there.
-    exact = exact and not {"clipping_db", "adc_bits"} & set(config.channel.impairments)
-    return drawn and not tells and config.scheme.selection == "all" and exact
-
-
 def participants(config: Config, key: int, round_index: int) -> np.ndarray:
     """Sorted numbers of the active devices of one trial and round; n places filled up with −1 where K varies.
 

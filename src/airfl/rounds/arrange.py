@@ -21,7 +21,7 @@ from airfl.rounds.estimated import with_room
 from airfl.rounds.hardware import check_hardware
 from airfl.rounds.hiding import Kind, Shield
 from airfl.rounds.own import arrange_own
-from airfl.rounds.promise import Promise, hides_participation, longest, make_promise, unit_of
+from airfl.rounds.promise import Promise, longest, make_promise, unit_of
 from airfl.rounds.schedule import Schedule, trimmed
 from airfl.rounds.shield import cover_kind, find_shields
 from airfl.rounds.wideband import plan_blocks, with_levels, with_norms
@@ -99,8 +99,7 @@ def arrange_rounds(
             noise_share=_noise_share(link, grid, length),
         )
 
-    # With noise of their own, the number of devices and their positions show in the sum's noise.
-    hides = [_may_hide(config, scheme)] * len(link.trials)
+    hides = [promise.template.hides_participation] * len(link.trials)
     norms_of = _checked_norms(scheme)
     if config.scheme.combiner_columns == "all" or not any(hides):
         norm = norms_of(outlook_of(promise))
@@ -152,7 +151,7 @@ def _arrange_blocks(
     link, plan = radio.link, plan_blocks(config, scheme, radio, clip_norm, grid)
     # Combiners, loads and so noise of all n devices are the same whoever takes part, and what a device sends to keep to
     # its power is a matter of its own update: a Gaussian mechanism on the sum of those who were drawn. Else they tell.
-    hides = config.scheme.combiner_columns == "all" and _may_hide(config, scheme)
+    hides = config.scheme.combiner_columns == "all" and promise.template.hides_participation
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()
     # The quietest block: noise that had to be raised is not free.
@@ -218,15 +217,6 @@ def require_compatible(config: Config, scheme: Scheme, grid: Grid | None) -> Non
     on = config.axes() if grid is None else config.axes(grid.count, grid.bands)
     if found := conflicts([(f"scheme `{scheme.name}`", scheme.traits)], on):
         raise InputError(listed("the configuration", found))
-
-
-def _may_hide(config: Config, scheme: Scheme) -> bool:
-    """Whether sampling can earn credit with a policy that chooses norms alone.
-
-    With noise of their own, the number of devices and their positions show in the sum's noise. A policy from outside
-    can draw from the configuration who takes part, whatever else it is shown.
-    """
-    return scheme.encoder.cover == "nothing" and not is_outside(scheme.policy) and hides_participation(config, scheme)
 
 
 def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kind:

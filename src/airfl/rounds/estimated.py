@@ -80,7 +80,6 @@ def settled(schedule: Schedule, state: State) -> Setting:
         cover=cover,
         seen=seen_by_all(*where, sent, edges, cover, setting.combiner, norm),
         power_w=setting.power_w + setting.tx_scaling.abs().square() * own.unsqueeze(1),
-        hides_participation=(False,) * len(own),
         estimate=estimate,
     )
 

@@ -38,7 +38,7 @@ def arrange_own(
     grid: Grid,
 ) -> Schedule:
     """Ask the policy for all rounds, check what it found, and see what that books."""
-    hides = not is_outside(policy) and policy.ignores_participation(config) and promise.template.hides_participation
+    hides = promise.template.hides_participation
     if promise.accountant == "sampled" and not hides:
         promise = promise.without_credit()  # who sends, and so the noise, may follow from who takes part
     link = radio.link

@@ -14,8 +14,8 @@ from airfl.catalogue import is_import_path
 from airfl.channel.blocks import grid_of
 from airfl.config import Config
 from airfl.errors import InputError
-from airfl.imports import calling, is_outside
-from airfl.participation import can_hide_participation, expected_senders, sampling_of
+from airfl.imports import calling
+from airfl.participation import expected_senders, sampling_of
 from airfl.privacy import (
     SEEING,
     Budget,
@@ -29,7 +29,8 @@ from airfl.privacy import (
     release,
     smallest,
 )
-from airfl.schemes import Decoder, DesigningPolicy, Encoder, Scheme
+from airfl.rounds.credit import earns_sampling_credit, facts_of
+from airfl.schemes import Scheme
 from airfl.schemes.parts import LEAST_ROOM
 from airfl.traits import Axis
 
@@ -178,7 +179,7 @@ def make_promise(
         sampling=sampling,
         update_factor=learning.server_step * learning.learning_rate / senders,
         domain=domain,
-        hides_participation=hides_participation(config, scheme),
+        hides_participation=earns_sampling_credit(facts_of(config, scheme)),
     )
     epsilon = privacy.epsilon_for(dim) if scheme.keeps_budget else None
     name = scheme.accountant or privacy.accountant
@@ -234,16 +235,6 @@ def longest(scheme: Scheme, clip_norm: float) -> float:
     """How long what a device sends can be, for power and noise; c where nothing bounds it."""
     length = scheme.encoder.length(clip_norm)
     return length if math.isfinite(length) else clip_norm
-
-
-def hides_participation(config: Config, scheme: Scheme) -> bool:
-    """Whether sampling can earn credit with this encoder and decoder: neither may look at who takes part."""
-    looks = type(scheme.decoder).decode_in is not Decoder.decode_in
-    looks |= is_outside(scheme.encoder) and type(scheme.encoder).encode_in is not Encoder.encode_in
-    if scheme.policy.sampling(config) is not None:
-        own = isinstance(scheme.policy, DesigningPolicy) and scheme.policy.ignores_participation(config)
-        return own and not looks and not scheme.encoder.remembers
-    return can_hide_participation(config, tells=looks, remembers=scheme.encoder.remembers)
 
 
 def _contracts(config: Config, scheme: Scheme, dim: int) -> bool:
