@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from airfl import sweeps
 from airfl.runs.store import write_bytes, write_text
 from airfl.study import make_study
-from airfl.sweeps.batch import PART_FORMAT, Folder, _checksum, _digest, part_schema
+from airfl.sweeps.batch import PART_FORMAT, Folder, _checksum, digest, part_schema
 from airfl.sweeps.ledgers import pack
 from airfl.web.app import make_app
 from airfl.web.guard import Door
@@ -79,8 +79,8 @@ def write_part(plan: Any, batch: Any, folder: Folder) -> None:
     cell = {"scheme": "airfl-dp", "trial": 0, "status": "done", "message": "", "rounds": ROUNDS}
     receipt = {
         "format": PART_FORMAT,
-        "sha256": _digest(folder.part(batch)),
-        "ledgers_sha256": _digest(folder.ledgers(batch)),
+        "sha256": digest(folder.part(batch)),
+        "ledgers_sha256": digest(folder.ledgers(batch)),
         "rows": len(rows),
         "cells": [{"point": point, **cell} for point in batch.points],
         "seconds": 1.0,
