@@ -201,10 +201,9 @@ def test_an_audit_looks_at_who_was_drawn_and_not_at_who_was_reached():
 
 REFUSED = [
     {"channel.csi_error": 0.01},
-    {"channel.symbols": "complex"},
     {"channel.phase_error_rad": 0.1},
-    {"system.dropout": 0.1},
-    {"scheme.selection": "strongest"},
+    {"channel.clipping_db": 3.0, "scheme.uplink": "signal"},
+    {"channel.adc_bits": 8, "scheme.uplink": "signal"},
 ]
 
 

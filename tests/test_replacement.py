@@ -237,7 +237,7 @@ def test_a_law_that_hides_is_credited_in_the_run():
     [
         ({"system.participation": 0.5, "system.sampling": "poisson"}, "draws devices itself"),
         ({"channel.csi_error": 0.01}, "csi_error"),
-        ({"system.dropout": 0.1}, "dropout"),
+        ({"channel.phase_error_rad": 0.1}, "phase_error"),
         ({"scheme.selection": "strongest"}, "selection"),
     ],
 )

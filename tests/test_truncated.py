@@ -321,7 +321,7 @@ def test_a_trial_alone_is_the_trial_in_a_batch():
         ({"scheme.truncation_share": 0.5, "scheme.gradient_bound": 0.5}, "give one of them"),
         ({"scheme.truncation_share": 1.0}, "truncation_share"),
         ({"channel.csi_error": 0.01}, "transmit scalars of its own"),
-        ({"channel.symbols": "complex"}, "transmit scalars of its own"),
+        ({"scheme.selection": "strongest"}, "chooses itself who sends"),
         (
             {"privacy.accountant": "convergent", "learning.domain_diameter": 5.0, "privacy.smoothness": 1.0},
             "has not been worked out with accountant `convergent`",

@@ -42,6 +42,7 @@ class Axis(StrEnum):
     ALL_COLUMNS = auto()
     SELECTION = auto()
     ALIGNED = auto()
+    BEST_SHARE = auto()
     DROPOUT = auto()
     EAVESDROPPER = auto()
     SEEING_OBSERVER = auto()
@@ -210,7 +211,8 @@ _USUAL = frozenset(
         *(Axis.CSI_ERROR, Axis.NOT_RAYLEIGH, Axis.CORRELATED, Axis.TRACE, Axis.COMPLEX, Axis.BLOCKS, Axis.BANDS),
         *(Axis.ROTATION, Axis.PHASE_ERROR, Axis.TIMING, Axis.CLIPPING, Axis.ADC, Axis.INTERFERENCE),
         *(Axis.SCALAR_UPLINK, Axis.FRESH_FADING, Axis.STANDING_FADING),
-        *(Axis.FIXED_SAMPLING, Axis.VARYING_SAMPLING, Axis.ALL_COLUMNS, Axis.SELECTION, Axis.ALIGNED, Axis.DROPOUT),
+        *(Axis.FIXED_SAMPLING, Axis.VARYING_SAMPLING, Axis.ALL_COLUMNS, Axis.DROPOUT),
+        *(Axis.SELECTION, Axis.ALIGNED, Axis.BEST_SHARE),
         *(Axis.EAVESDROPPER, Axis.SEEING_OBSERVER, Axis.QUADRATURE, Axis.DOMAIN, Axis.PAPER, Axis.SAMPLED),
     }
 )
@@ -239,10 +241,11 @@ _REMEMBERS = (
         'use system.sampling = "poisson", or accountant `gaussian`',
     ),
 )
-_SCALARS = _each(
-    "has transmit scalars of its own, which is not worked out with",
-    *(Axis.CSI_ERROR, Axis.COMPLEX, Axis.SELECTION, Axis.DROPOUT, *_DISTORTS),
+_SCALARS = (
+    *_each("has transmit scalars of its own, which is not worked out with", Axis.CSI_ERROR, *_DISTORTS),
+    *_each("has gains below one, which the error of a share does not count, not", Axis.BEST_SHARE),
 )
+_CHOOSES = _each("chooses itself who sends, not by", Axis.SELECTION)
 
 #: What parts of ours say of themselves, by the names of their classes.
 PARTS: dict[str, Traits] = {
@@ -318,14 +321,18 @@ PARTS: dict[str, Traits] = {
     # policies that find combiners and transmit scalars
     "TruncatedInversion": Traits(
         _USUAL,
-        (*_SCALARS, *_each("leaves out entries of blocks that fade, which are mixed by", Axis.ROTATION)),
+        (
+            *_SCALARS,
+            *_CHOOSES,
+            *_each("leaves out entries of blocks that fade, which are mixed by", Axis.ROTATION),
+        ),
         keeps=True,
     ),
     "LeastError": Traits(_USUAL, _SCALARS, keeps=True),
     "OverRounds": Traits(_USUAL, _SCALARS, keeps=True),
     "MostDevices": Traits(
         _USUAL,
-        (*_SCALARS, *_each("counts who sends in each block, and blocks are mixed by", Axis.ROTATION)),
+        (*_SCALARS, *_CHOOSES, *_each("counts who sends in each block, and blocks are mixed by", Axis.ROTATION)),
         keeps=True,
     ),
     "RandomOrthogonal": Traits(_USUAL, _SCALARS, keeps=True, knows_channel=False),
@@ -333,6 +340,7 @@ PARTS: dict[str, Traits] = {
         _USUAL,
         (
             *_SCALARS,
+            *_CHOOSES,
             *_each(
                 "draws devices itself, not by",
                 Axis.VARYING_SAMPLING,
@@ -345,6 +353,7 @@ PARTS: dict[str, Traits] = {
         _USUAL,
         (
             *_SCALARS,
+            *_each("measures energy, which is not simulated with", Axis.SELECTION, Axis.COMPLEX, Axis.DROPOUT),
             *(
                 Refusal(
                     frozenset({Axis.FRESH_FADING, axis}),
@@ -407,7 +416,14 @@ SCHEMES: dict[str, tuple[str, str, str]] = {
     "adascale": ("Clip", "LeastTold", "Mean"),
 }
 #: What parts from outside say that say nothing: encoders, policies and decoders; policies that find transceivers.
-USUAL, WITH_SCALARS = Traits(_USUAL), Traits(_USUAL, _SCALARS)
+USUAL = Traits(_USUAL)
+WITH_SCALARS = Traits(
+    _USUAL,
+    (
+        *_SCALARS,
+        *_each("has transmit scalars of its own, and does not say that it works with", Axis.SELECTION, Axis.COMPLEX),
+    ),
+)
 
 
 def scheme_traits(name: str, replaced: Sequence[bool] = (False, False, False)) -> Traits:

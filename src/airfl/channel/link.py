@@ -80,14 +80,20 @@ class Link:
 
     def sending(self, planned: np.ndarray) -> np.ndarray:
         """Who of those who were to send in rounds 0, 1, … does, [trials, rounds, K]; −1 comes last in each row."""
-        if self.config.system.dropout == 0.0:
-            return planned
-        keys = self.trials if self.participation_keys is None else self.participation_keys
-        missing = np.stack([[dropouts(self.config, key, t) for t in range(planned.shape[1])] for key in keys])
-        gone = np.take_along_axis(missing, np.maximum(planned, 0), axis=2) | (planned < 0)
+        places = self.left(planned)
+        there: np.ndarray = np.where(places < 0, -1, np.take_along_axis(planned, np.maximum(places, 0), axis=2))
+        return there
+
+    def left(self, planned: np.ndarray) -> np.ndarray:
+        """The places of those who do among those who were to, [trials, rounds, K]; −1 comes last in each row."""
+        gone = planned < 0
+        if self.config.system.dropout > 0.0:
+            keys = self.trials if self.participation_keys is None else self.participation_keys
+            missing = np.stack([[dropouts(self.config, key, t) for t in range(planned.shape[1])] for key in keys])
+            gone = gone | np.take_along_axis(missing, np.maximum(planned, 0), axis=2)
         order = np.argsort(gone, axis=2, kind="stable")
-        left: np.ndarray = np.take_along_axis(np.where(gone, -1, planned), order, axis=2)
-        return left
+        places: np.ndarray = np.where(np.take_along_axis(gone, order, axis=2), -1, order)
+        return places
 
     def drawn(self, index: int, round_index: int) -> np.ndarray:
         """Channels of one trial and round, [devices, antennas]."""

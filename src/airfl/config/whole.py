@@ -156,6 +156,7 @@ class Config(Section):
             Axis.ALL_COLUMNS: (scheme.combiner_columns == "all", 'scheme.combiner_columns = "all"'),
             Axis.SELECTION: (scheme.selection != "all", "`scheme.selection`"),
             Axis.ALIGNED: (scheme.selection == "aligned", 'scheme.selection = "aligned"'),
+            Axis.BEST_SHARE: (scheme.selection != "all" and scheme.share == "best", "the best `scheme.selection_keep`"),
             Axis.DROPOUT: (system.dropout > 0.0, "`system.dropout`"),
             Axis.EAVESDROPPER: (self.eavesdropper is not None, "an [eavesdropper]"),
             Axis.SEEING_OBSERVER: (privacy.observer in SEEING, f'privacy.observer = "{privacy.observer}"'),

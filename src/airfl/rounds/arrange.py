@@ -230,7 +230,7 @@ def _kind(config: Config, scheme: Scheme, link: Link, active: np.ndarray) -> Kin
 
 def _noise_share(link: Link, grid: Grid, length: float) -> float:
     """β of ``Outlook``."""
-    return grid.symbols * (link.noise_power + link.interference_power) / (2.0 * length**2)
+    return grid.symbols * grid.per_symbol * (link.noise_power + link.interference_power) / (2.0 * length**2)
 
 
 def _require_law(config: Config) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from airfl.channel import Link
 from airfl.channel.blocks import Grid
 from airfl.config import Config
 from airfl.errors import InputError
@@ -63,6 +64,7 @@ def arrange_own(
     loud = torch.ones_like(bound) if hides and promise.template.sampling.replaces else bound
     _check_budget(scene, scheme, found, loud)
     norm, widest = found.norm, bound.amax(dim=-1)
+    planned, found = found.active, _without_dropouts(link, found)
     plan = None
     if grid.count > 1:
         ones = torch.ones(norm.shape[:2], dtype=torch.float64)
@@ -76,9 +78,9 @@ def arrange_own(
         link,
         dim,
         clip_norm,
-        expected_senders(config) if config.system.varies else float(config.system.num_active),
+        expected_senders(config) if config.system.varies else float(config.num_transmitting),
         found.active,
-        found.active if policy.sampling(config) is not None else link.active(scene.rounds),
+        planned if policy.sampling(config) is not None else link.active(scene.rounds),
         found.minimum,
         norm[..., 0] if plan is None else (plan.norm / plan.ratios).amin(dim=-1),
         widest,
@@ -90,6 +92,15 @@ def arrange_own(
         rule=found.rule,
         detects=found.detects,
     )
+
+
+def _without_dropouts(link: Link, found: Transceiver) -> Transceiver:
+    """What is left of an answer by those who were to send and do: what is booked covers all who were to."""
+    places = link.left(found.active)
+    there = torch.from_numpy(places >= 0).unsqueeze(-1)
+    kept = torch.from_numpy(np.maximum(places, 0)).unsqueeze(-1).expand(found.scaling.shape)
+    scaling = torch.where(there, found.scaling.gather(2, kept), 0.0)
+    return replace(found, active=link.sending(found.active), scaling=scaling)
 
 
 def _without_hidden_state(config: Config, scheme: Scheme, promise: Promise) -> Promise:
@@ -108,12 +119,15 @@ def _without_hidden_state(config: Config, scheme: Scheme, promise: Promise) -> P
 
 
 def _gain_bounds(scene: Scene, found: Transceiver) -> torch.Tensor:
-    """G_tb = max_i |Re wᴴ h_i s_i|, [trials, T, B]; 0 where nobody sends."""
+    """G_tb = max_i |Re wᴴ h_i s_i|, [trials, T, B]; 0 where nobody sends.
+
+    A symbol that carries two coordinates is turned as a whole, and lengthened by |wᴴ h_i s_i|.
+    """
     bound = torch.zeros(found.combiner.shape[:-1], dtype=torch.float64)
     for t in scene.rounds:
         for number in range(bound.shape[2]):
             gains = gains_in(scene, found.active, found.combiner, found.scaling, t, number)
-            bound[:, t, number] = gains.real.abs().amax(dim=-1)
+            bound[:, t, number] = (gains.real if scene.grid.per_symbol == 1 else gains).abs().amax(dim=-1)
     return bound
 
 

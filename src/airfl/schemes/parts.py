@@ -96,7 +96,7 @@ class Outlook:
             and norms are levels that all blocks below are raised to. None: a round is one block.
         ratios: r_tb, the gain bounds of blocks over the round's, [trials, T, B]: noise is that of norms
             r_tb max(blocks, level).
-        noise_share: β = symbols (σ² + I)/(2C²), what q² adds to the energy of the noise in the sum, in units of C².
+        noise_share: β = d (σ² + I)/(2C²), what q² adds to the energy of the noise in the sum, in units of C².
     """
 
     minimum: torch.Tensor

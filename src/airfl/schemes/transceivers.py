@@ -58,9 +58,14 @@ class Scene:
 
     @property
     def noise_share(self) -> float:
-        """β = symbols (σ² + I)/(2 C²): a combiner of norm q leaves noise of energy β q² C² in the sum."""
+        """β = d (σ² + I)/(2 C²), d coordinates that symbols have room for: of norm q noise has energy β q² C²."""
         link = self.radio.link
-        return self.grid.symbols * (link.noise_power + link.interference_power) / (2.0 * self.length**2)
+        return (
+            self.grid.symbols
+            * self.grid.per_symbol
+            * (link.noise_power + link.interference_power)
+            / (2.0 * self.length**2)
+        )
 
     @property
     def total(self) -> float | None:

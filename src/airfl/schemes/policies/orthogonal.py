@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from airfl.schemes.parts import DesigningPolicy
-from airfl.schemes.policies.pointing import heard_by, inverted
+from airfl.schemes.policies.pointing import heard_by, inverted, pointing
 from airfl.schemes.transceivers import Scene, Transceiver
 from airfl.transceiver import allocate
 from airfl.transceiver.levels import allocate_levels, raised
@@ -28,7 +28,9 @@ class RandomOrthogonal(DesigningPolicy):
 
     def transceiver(self, scene: Scene) -> Transceiver:
         """See ``DesigningPolicy.transceiver``."""
-        active, amplitude = scene.active(), scene.radio.link.law.amplitude
+        plain, complex_symbols = scene.config.scheme.selection == "all", scene.grid.per_symbol > 1
+        active = scene.active() if plain else pointing(scene).active  # a schedule goes by the run's combiner
+        amplitude = scene.radio.link.law.amplitude
         combiner = summed(scene, active) / scene.config.system.num_antennas  # for s = 1
         heard = heard_by(scene, active, combiner)
         if scene.config.scheme.gain_feedback:
@@ -41,7 +43,8 @@ class RandomOrthogonal(DesigningPolicy):
             alone = torch.from_numpy(np.where(active < 0, 0.0, 1.0 / own)).unsqueeze(-1).expand(heard.shape)
             weakest = torch.from_numpy(1.0 / amplitude.min(axis=1))
             strongest = weakest[:, None, None].expand(heard.shape[0], heard.shape[1], heard.shape[3])
-            alone, gains = alone.to(torch.complex128), heard.real * alone
+            # The imaginary part is another coordinate, or nothing.
+            alone, gains = alone.to(torch.complex128), (heard if complex_symbols else heard.real) * alone
         loudest = gains.abs().amax(dim=-2)  # does not change with s
         scale = torch.where(strongest > 0, strongest, 1.0) * scene.reach  # 1/s
         minimum = scale * torch.linalg.vector_norm(combiner, dim=-1)
