@@ -143,12 +143,6 @@ class Channel(Section):
         return self.path_loss or ("free-space" if self.path_loss_exponent is None else "log-distance")
 
     @property
-    def is_wideband(self) -> bool:
-        """Whether something was said of how long or how wide a channel stays the same."""
-        stated = (self.coherence_hz, self.coherence_s, self.speed_m_s, self.delay_spread_s)
-        return any(value is not None for value in stated)
-
-    @property
     def is_3gpp(self) -> bool:
         """Whether the fading law has path loss, shadowing and correlated antennas of its own."""
         return self.fading in SITES
