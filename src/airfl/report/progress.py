@@ -274,8 +274,7 @@ class _Lines(Progress):
         self._teller.daemon = True
 
     def start(self) -> None:
-        """See ``Progress``."""
-        super().start()
+        """See ``Progress``; nothing is live, or its last bars would be written into the line of an error."""
         self._teller.start()
 
     def stop(self) -> None:
@@ -283,7 +282,6 @@ class _Lines(Progress):
         if self._teller.is_alive():
             self._over.set()
             self._teller.join()
-        self.live.stop()  # without the empty line of ``Progress``
 
     def _tell(self) -> None:
         begin, wait = time.monotonic(), self._first
