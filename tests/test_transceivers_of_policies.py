@@ -308,5 +308,5 @@ def test_scaling_by_blocks_may_move_updates_apart_and_earns_no_credit_for_a_hidd
         simulation = open_simulation(config, "airfl-mimo", small_task(config))
         assert simulation.schedule.promise.accountant == credited
     config = small_config({**hidden, **WIDE, "privacy.accountant": "convergent"})
-    with pytest.raises(InputError, match="in one block of time and frequency"):
+    with pytest.raises(InputError, match="one gain for a whole round"):
         open_simulation(config, "airfl-mimo", small_task(config))
