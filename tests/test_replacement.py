@@ -21,6 +21,7 @@ from airfl.privacy import Ledger, PrivacyError, RoundEvent, Sampling, make_accou
 from airfl.schemes.policies.replacement import multiplicities
 from airfl.simulate import open_simulation
 from airfl.testing.small import small_config, small_task
+from airfl.transceiver import Radio, open_radio
 
 WIDE = {"channel.coherence_hz": 5e6, "channel.rotation": True}
 
@@ -230,6 +231,25 @@ def test_a_law_that_hides_is_credited_in_the_run():
     assert schedule.promise.spent(ledger) == pytest.approx(5.0, rel=2e-3)
     assert make_accountant("sampled", ledger, "zero-out").epsilon(1e-5) <= 5.0
     assert {(event.sampling.law, event.sampling.most) for event in ledger.events} == {("binomial", 2)}
+
+
+def test_what_is_credited_is_the_law_and_not_how_often_somebody_was_drawn():
+    """Where nobody was drawn twice, ε of one time without credit would be less than the law's, and tell of the draw."""
+    hidden = {"scheme.replacement": "binomial", "scheme.combiner_columns": "all", "system.participation": 0.5}
+    counted = {"privacy.accountant": "sampled", "privacy.neighbours": "zero-out", "privacy.epsilon": 14.0}
+    link = {"channel.power_w": 1.0, "system.rounds": 1, "system.trials": 1}
+    config = small_config({"scheme.names": ["replacement"], **link, **hidden, **counted})
+    task, drawn, told = small_task(config), set(), []
+    for key in range(5):
+        keyed = Radio(replace(open_radio(config, task.trials).link, participation_keys=(key,)))
+        simulation = open_simulation(config, "replacement", task, keyed)
+        *_, (state, _) = simulation.rounds()
+        drawn.add(int(multiplicities(config, key, 0).max()))
+        assert all(event.hides_participation for event in state.ledgers[0].events)
+        books = [make_accountant(name, state.ledgers[0], "zero-out") for name in ("gaussian", "sampled")]
+        told.append([book.epsilon(1e-5) for book in books])
+    assert len(drawn) > 1
+    assert np.allclose(told, told[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def drawn(draw: random.Random) -> tuple[str, dict[str, Any]]:
         "scheme.mask_degree": draw.choice([2, 2, 4]),
     }
     for likely, axis in AXES:
-        if draw.random() < likely * (1.0 if scheme in TAKES_MOST or axis not in HARD else 0.15):
+        if draw.random() < likely * (1.0 if scheme in TAKES_MOST or axis not in HARD else 0.5):
             changes |= axis(draw)
     changes |= OWN.get(scheme, lambda _: {})(draw)
     if scheme in ("airfl-shielded", "zero-sum"):
@@ -321,14 +321,11 @@ def _redraw(simulation: Simulation, scheme: str, radio: Radio, found: Found) -> 
 
 
 def _claims(schedule: Schedule) -> list[tuple[bool, float, float]]:
-    """Credit, noise and gain bound of all rounds; how often a device is drawn is counted by its law."""
+    """Credit, noise and gain bound of all rounds."""
     settings = [schedule.setting(t) for t in range(schedule.norm.shape[1])]
-    again = schedule.promise.template.sampling.replaces
-    bounds = [1.0 if again else max(float(one.gain_bound[0]), float(one.loudest[0])) for one in settings]
-    return [
-        (one.hides_participation[0], float(one.unknown_var[0]), bound)
-        for one, bound in zip(settings, bounds, strict=True)
-    ]
+    bounds = [max(float(one.gain_bound[0]), float(one.loudest[0])) for one in settings]
+    claimed = zip(settings, bounds, strict=True)
+    return [(one.hides_participation[0], float(one.unknown_var[0]), bound) for one, bound in claimed]
 
 
 def _require_promise(simulation: Simulation, ledger: Any, rounds: list[dict[Observer, Told]], found: Found) -> None:

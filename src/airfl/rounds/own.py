@@ -59,7 +59,8 @@ def arrange_own(
         promise = _without_hidden_state(config, scheme, promise)
     bound = _gain_bounds(scene, found) if found.bound is None or found.detects == "sum" else found.bound
     if hides:
-        bound = bound.clamp(min=1.0)  # a round in which nobody was drawn is booked as any other
+        # As often as the law lets a device count: a round is booked as any other, whoever was drawn in it.
+        bound = bound.clamp(min=float(promise.template.sampling.most))
     # A law that draws devices several times counts that itself.
     loud = torch.ones_like(bound) if hides and promise.template.sampling.replaces else bound
     _check_budget(scene, scheme, found, loud)
