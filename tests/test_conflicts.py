@@ -19,7 +19,8 @@ def test_the_table_has_every_scheme_and_cell():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_goes_together_is_what_did(scheme):
-    assert differences(scheme, THEN[scheme]) == []
+    """All axes, and every fifth pair of them; `python -m tests.conflicts` has the others."""
+    assert differences(scheme, THEN[scheme], every=5) == []
 
 
 def test_a_difference_shows():

@@ -84,10 +84,10 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capsys):
             late.stand(done, 40)
             for _ in range(500):
                 said += capsys.readouterr().err.splitlines()
-                if f"airfl: drops {done}/40" in said:
+                if f"drops {done}/40" in said:
                     break
                 time.sleep(0.02)
-    assert set(said) == {"airfl: drops 3/40", "airfl: drops 7/40"}
+    assert set(said) == {"drops 3/40", "drops 7/40"}
     be_quiet()
     try:
         with LateSteps("drops") as late:

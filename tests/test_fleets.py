@@ -451,7 +451,7 @@ def test_declarations_that_make_no_sense(learning: dict[str, object], words: str
     ("changes", "words"),
     [
         ({"privacy.accountant": "sampled"}, "booked by privacy.accountant"),
-        ({"scheme.names": ["airfl-shielded"]}, "does not count on"),
+        ({"scheme.names": ["airfl-shielded"]}, "has not been worked out with"),
         ({"system.participation": 0.5}, "release of all devices"),
         ({"learning.domain_diameter": 3.0}, "no hidden state"),
     ],

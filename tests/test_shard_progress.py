@@ -38,8 +38,9 @@ def test_the_bar_shows_shards_while_a_round_is_under_way(tiny, monkeypatch, exec
             assert "shard" not in self._bar.tasks[self._bar.task_ids.index(self._task[scheme])].fields["state"]
 
     heard = []
+    terminal = Console(file=drawn, force_terminal=True, width=150)
+    monkeypatch.setattr("airfl.report.progress.plain_console", lambda stream: terminal)
     progress = Looks(config_of(tiny, "all"))
-    progress._bar.live.console = Console(file=drawn, force_terminal=True, width=150)
     with progress:
         airfl.run(config_of(tiny, "all"), progress=Tracked("run", progress, []), shards=crew)
     assert heard == 3 * [(done, 3) for done in range(4)]

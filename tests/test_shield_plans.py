@@ -303,7 +303,7 @@ def test_no_plan_exceeds_its_budget(
         ({"eavesdropper.position": [1.0]}, "eavesdropper.position"),
         (
             {"eavesdropper.distance_m": 9.0, "channel.fading": "trace", "channel.trace_file": "t.npz"},
-            "measured channels have no positions",
+            "has channels by positions",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_raylet_that_is_killed_ends_in_a_sentence(tmp_path, command):
     # So that a raylet that does not answer is given up after three seconds.
     quick = {"period_ms": "1000", "timeout_ms": "1000", "failure_threshold": "3"}
     environment = {f"RAY_health_check_{key}": value for key, value in quick.items()}
-    process = start(command, name, "--out", out, "--executor", "ray", *more, **environment)
+    process = start(command, name, "--out", out, "--executor", "ray", "--quiet", *more, **environment)
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None and not begun.exists():
         time.sleep(0.02)
@@ -194,7 +194,7 @@ def test_a_node_without_the_data_is_named(tmp_path):
     study = tmp_path / "study.toml"
     changed = {**STUDY["set"], "learning.dataset": "fashion-mnist", "learning.data_dir": "nowhere"}
     study.write_text(tomli_w.dumps({**STUDY, "set": changed}))
-    process = sweep(study, tmp_path / "o", "--executor", "ray")
+    process = sweep(study, tmp_path / "o", "--executor", "ray", "--quiet")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
     (said,) = (line for line in err.splitlines() if line.startswith("airfl: "))

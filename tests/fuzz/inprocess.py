@@ -78,6 +78,20 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings and without a log, and with both as they were afterwards."""
+    logger = logging.getLogger("airfl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def call(*arguments: str, folder: Path) -> Ended:
     """Run a command with ``folder`` as the working directory."""
     out, error = io.StringIO(), io.StringIO()
@@ -86,14 +100,9 @@ def call(*arguments: str, folder: Path) -> Ended:
     os.chdir(folder)
     code: int | None = 0
     hung = False
-    logger = logging.getLogger("airfl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with limited(PATIENCE):
-                cli.main()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), quiet(), limited(PATIENCE):
+            cli.main()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except HangError:
@@ -104,7 +113,6 @@ def call(*arguments: str, folder: Path) -> Ended:
     finally:
         sys.argv = before
         os.chdir(here)
-        logger.setLevel(level)
     return Ended(code, out.getvalue(), error.getvalue(), hung)
 
 

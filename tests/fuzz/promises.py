@@ -7,11 +7,9 @@ and where participation is credited as hidden, other draws of it leave the same 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import random
 import traceback
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +26,7 @@ from airfl.schemes import SCHEMES
 from airfl.simulate import Simulation, open_simulation
 from airfl.testing.small import small_config, small_task
 from airfl.transceiver import Radio, open_radio
+from tests.fuzz.inprocess import quiet
 from tests.fuzz.tally import Tally
 from tests.oracles import adversaries
 from tests.oracles.adversaries import Told
@@ -197,9 +196,7 @@ def examined(scheme: str, changes: Mapping[str, Any]) -> Found:
     config = small_config(dict(changes))
     task = small_task(config)
     radio = open_radio(config, task.trials)
-    logging.getLogger("airfl").setLevel(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
         simulation = open_simulation(config, scheme, task, radio)
         state, found, rounds = simulation.init(), Found(), list[dict[Observer, Told]]()
         while state.round < config.system.rounds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,7 @@ from airfl.catalogue import (
     site_of,
 )
 from airfl.config.section import Section
+from airfl.traits import Axis
 
 #: As in ``channel.geometry``, which loads more than a configuration needs.
 LIGHT_M_S = 299_792_458.0
@@ -55,7 +56,7 @@ class Channel(Section):
     symbols: Literal["real", "complex"] = Field(
         "real", description="complex: two coordinates a symbol, half the time on air"
     )
-    rotation: bool = Field(
+    rotation: Annotated[bool, Axis.ROTATION] = Field(
         False, description="devices turn updates by public random signs and sums, which spreads them over blocks"
     )
     hall: Literal["SL", "DL", "SH", "DH"] = Field(
@@ -71,17 +72,19 @@ class Channel(Section):
         1e-9, gt=0, lt=1, description="chance over a trial that a gain exceeds the bound that is booked for it"
     )
     csi_age_s: float = Field(0.0, ge=0, le=1e6, description="how old the channels are that the base station knows")
-    phase_error_rad: float = Field(
+    phase_error_rad: Annotated[float, Axis.PHASE_ERROR] = Field(
         0.0, ge=0, le=100, description="of oscillators: standard deviation, new for each device, round and block"
     )
-    timing_offset_s: float = Field(0.0, ge=0, le=1, description="RMS, of when devices start; for several bands")
+    timing_offset_s: Annotated[float, Axis.TIMING] = Field(
+        0.0, ge=0, le=1, description="RMS, of when devices start; for several bands"
+    )
     cyclic_prefix_s: float | None = Field(
         None, gt=0, le=1, description="what echoes leave of the guard before each symbol; three times the offset fits"
     )
-    clipping_db: float | None = Field(
+    clipping_db: Annotated[float | None, Axis.CLIPPING] = Field(
         None, ge=0, le=100, description="amplifiers limit each symbol to this far above the mean power limit"
     )
-    adc_bits: int | None = Field(
+    adc_bits: Annotated[int | None, Axis.ADC] = Field(
         None, ge=1, le=32, description="of the converters, per antenna and real dimension; with subtracted dither"
     )
     path_loss: PathLossName | None = Field(
@@ -110,7 +113,7 @@ class Channel(Section):
     loss_db: float = Field(0.0, ge=0, le=200, description="of cables, bodies and windows together")
     noise_density_dbm_hz: float | None = Field(-173.0, ge=-400, le=400)
     noise_figure_db: float | None = Field(None, ge=0, le=100, description="over −174 dBm/Hz, in place of the density")
-    interference_dbm: float | None = Field(
+    interference_dbm: Annotated[float | None, Axis.INTERFERENCE] = Field(
         None, ge=-400, le=150, description="at each antenna, over the bandwidth; disturbs, but is never privacy"
     )
     bandwidth_hz: float = Field(20e6, ge=1e-6, le=1e18)
@@ -138,12 +141,6 @@ class Channel(Section):
     def loss_model(self) -> str:
         """The path loss after resolving what was left out."""
         return self.path_loss or ("free-space" if self.path_loss_exponent is None else "log-distance")
-
-    @property
-    def is_wideband(self) -> bool:
-        """Whether something was said of how long or how wide a channel stays the same."""
-        stated = (self.coherence_hz, self.coherence_s, self.speed_m_s, self.delay_spread_s)
-        return any(value is not None for value in stated)
 
     @property
     def is_3gpp(self) -> bool:

@@ -6,12 +6,13 @@ import json
 import math
 import struct
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from airfl.config.section import Section
 from airfl.config.table import Column, Value, text_of
+from airfl.traits import Axis
 
 MetricName = Literal["auc", "calibration", "devices", "personal"]
 #: Keys that say what a table is; each must be given with dataset = "table" and none without.
@@ -38,7 +39,7 @@ class Learning(Section):
     label_classes: tuple[Value, ...] = Field((), description="all labels; the first is class 0")
     order_column: str | None = Field(None, description="rows of a device in their order; left out: no order")
     columns: dict[str, Column] = Field({}, description="inputs: name = categories, {mean, scale} or {low, high}")
-    standardise_epsilon: float | None = Field(
+    standardise_epsilon: Annotated[float | None, Axis.STANDARDISED] = Field(
         None,
         ge=1e-6,
         le=1e6,
@@ -89,7 +90,7 @@ class Learning(Section):
     )
     clip_norm: float | None = Field(None, ge=1e-12, le=1e12, description="c")
     clip_factor: float | None = Field(None, ge=1e-18, le=1e18, description="c² / d")
-    domain_diameter: float | None = Field(
+    domain_diameter: Annotated[float | None, Axis.DOMAIN] = Field(
         None, gt=0, le=1e12, description="D; the model is projected on this ball if given."
     )
 

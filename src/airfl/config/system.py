@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from airfl.catalogue import ParticipationName
 from airfl.config.section import Section
+from airfl.traits import Axis
 
 
 class System(Section):
@@ -25,7 +26,7 @@ class System(Section):
         description="fixed: exactly K of n; poisson: each device by its own coin, K on average; or package.module:name",
     )
     rounds: int = Field(50, ge=1, description="T")
-    dropout: float = Field(
+    dropout: Annotated[float, Axis.DROPOUT] = Field(
         0.0, ge=0, lt=1, description="chance that a device that was to send in a round does not, after all was planned"
     )
 

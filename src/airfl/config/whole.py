@@ -123,7 +123,7 @@ class Config(Section):
             )
 
     def axes(self, blocks: int = 1, bands: int = 1) -> dict[Axis, str]:
-        """The axes that are on, and the keys that say so.
+        """The axes that are on, and the keys that say so: of keys that are marked with one, where they are set.
 
         Args:
             blocks: of a round; a configuration alone does not know how many symbols a model takes.
@@ -142,12 +142,6 @@ class Config(Section):
             Axis.COMPLEX: (channel.symbols == "complex", 'channel.symbols = "complex"'),
             Axis.BLOCKS: (blocks > 1, f"{blocks:,} blocks a round"),
             Axis.BANDS: (bands > 1, f"{bands:,} bands side by side"),
-            Axis.ROTATION: (channel.rotation, "`channel.rotation`"),
-            Axis.PHASE_ERROR: ("phase_error_rad" in channel.impairments, "`channel.phase_error_rad`"),
-            Axis.TIMING: ("timing_offset_s" in channel.impairments, "`channel.timing_offset_s`"),
-            Axis.CLIPPING: ("clipping_db" in channel.impairments, "`channel.clipping_db`"),
-            Axis.ADC: ("adc_bits" in channel.impairments, "`channel.adc_bits`"),
-            Axis.INTERFERENCE: (channel.interference_dbm is not None, "`channel.interference_dbm`"),
             Axis.SCALAR_UPLINK: (scheme.uplink == "equivalent", 'scheme.uplink = "equivalent"'),
             Axis.FRESH_FADING: (scheme.fresh_fading, "scheme.fresh_fading = true"),
             Axis.STANDING_FADING: (not scheme.fresh_fading, "scheme.fresh_fading = false"),
@@ -157,17 +151,20 @@ class Config(Section):
             Axis.SELECTION: (scheme.selection != "all", "`scheme.selection`"),
             Axis.ALIGNED: (scheme.selection == "aligned", 'scheme.selection = "aligned"'),
             Axis.BEST_SHARE: (scheme.selection != "all" and scheme.share == "best", "the best `scheme.selection_keep`"),
-            Axis.DROPOUT: (system.dropout > 0.0, "`system.dropout`"),
             Axis.EAVESDROPPER: (self.eavesdropper is not None, "an [eavesdropper]"),
             Axis.SEEING_OBSERVER: (privacy.observer in SEEING, f'privacy.observer = "{privacy.observer}"'),
             Axis.QUADRATURE: (scheme.cover == "quadrature", 'scheme.cover = "quadrature"'),
-            Axis.DOMAIN: (self.learning.domain_diameter is not None, "`learning.domain_diameter`"),
             Axis.CONVERGENT: (privacy.accountant == "convergent", "accountant `convergent`"),
             Axis.PAPER: (privacy.accountant == "paper", "accountant `paper`"),
             Axis.SAMPLED: (privacy.accountant == "sampled", "accountant `sampled`"),
-            Axis.STANDARDISED: (self.learning.standardise_epsilon is not None, "`learning.standardise_epsilon`"),
         }
-        return {axis: keys for axis, (is_on, keys) in said.items() if is_on}
+        on = {axis: keys for axis, (is_on, keys) in said.items() if is_on}
+        for name in type(self).model_fields:
+            section = getattr(self, name)
+            for key, field in type(section).model_fields.items() if isinstance(section, Section) else ():
+                if getattr(section, key) != field.default:
+                    on |= {mark: f"`{name}.{key}`" for mark in field.metadata if isinstance(mark, Axis)}
+        return on
 
     @property
     def neighbours(self) -> Literal["zero-out", "replace"]:

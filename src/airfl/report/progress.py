@@ -16,6 +16,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -274,8 +275,7 @@ class _Lines(Progress):
         self._teller.daemon = True
 
     def start(self) -> None:
-        """See ``Progress``."""
-        super().start()
+        """See ``Progress``; nothing is live, or its last bars would stand in the line of an error."""
         self._teller.start()
 
     def stop(self) -> None:
@@ -283,18 +283,21 @@ class _Lines(Progress):
         if self._teller.is_alive():
             self._over.set()
             self._teller.join()
-        self.live.stop()  # without the empty line of ``Progress``
+        if not self.live.transient:
+            self._print([*self.tasks])
 
     def _tell(self) -> None:
         begin, wait = time.monotonic(), self._first
         while not self._over.wait(wait):
-            with suppress(OSError, ValueError):  # nobody reads any more
-                for task in self.tasks:
-                    if not task.finished:
-                        count = "" if task.total is None else f" {task.completed:.0f}/{task.total:.0f}"
-                        state = task.fields.get("state", "")
-                        self.console.print(f"airfl: {task.description}{count}  {state}".rstrip(), soft_wrap=True)
+            self._print([task for task in self.tasks if not task.finished])
             wait = max(NEXT_S, PART * (time.monotonic() - begin))
+
+    def _print(self, tasks: Sequence[Task]) -> None:
+        with suppress(OSError, ValueError):  # nobody reads any more
+            for task in tasks:
+                count = "" if task.total is None else f" {task.completed:.0f}/{task.total:.0f}"
+                state = task.fields.get("state", "")
+                self.console.print(f"{task.description}{count}  {state}".rstrip(), soft_wrap=True, markup=False)
 
 
 def _bar(*, is_late: bool = False) -> Progress:

@@ -77,7 +77,9 @@ def _outage_bound(scene: Scene, active: np.ndarray) -> torch.Tensor:
 def check_energies(scene: Scene, found: Transceiver) -> None:
     """Refuse what a policy from outside says of energies where it is not simulated, or would book too little."""
     fresh, name = found.detects == "fresh energy", "a policy that measures energy"
-    if problems := conflicts([(name, PARTS["Energies"])], scene.config.axes(scene.grid.count, scene.grid.bands)):
+    if problems := conflicts(
+        [("this policy", PARTS["Energies"])], scene.config.axes(scene.grid.count, scene.grid.bands)
+    ):
         raise InputError(listed("the configuration", problems))
     if fresh != scene.config.scheme.fresh_fading:
         raise InputError(f"{name} must detect what `scheme.fresh_fading` says; got {found.detects!r}")
