@@ -102,6 +102,25 @@ def schedule_symbols(schedule):
     return schedule.dim if schedule.link.config.channel.symbols == "real" else -(-schedule.dim // 2)
 
 
+@pytest.mark.parametrize("symbols", ["real", "complex"])
+@pytest.mark.parametrize("scheme", [*POWER, "tci", "select-mse", "replacement"])
+def test_an_eavesdropper_has_the_sum_with_the_gains_that_it_has(scheme, symbols):
+    """‖g_i s_i‖² over the noise of her antennas, and |wᴴh_i s_i|² over that of the sum."""
+    her = {"antennas": 2, "distance_m": 3e4, "noise_density_dbm_hz": -174.0}
+    schedule = opened(scheme, "signal", {**TIGHT, "channel.symbols": symbols, "eavesdropper": her}).schedule
+    listener, noise = schedule.link.listener, schedule.link.noise_power / 2.0
+    for t in range(3):
+        setting = schedule.setting(t)
+        here = setting.heard[0]
+        scalars, who = setting.tx_scaling[0, here], setting.active[0][here.numpy()]
+        hers = torch.from_numpy(listener.draw(0, t)[who]) * scalars.unsqueeze(-1)
+        gains = torch.einsum("m,km,k->k", setting.combiner[0].conj(), setting.channels[0, here], scalars)
+        gains = gains.real.abs() if symbols == "real" else gains.abs()
+        told = hers.abs().square().sum(dim=1) / (listener.noise_power / 2.0)
+        told += gains.square() / (noise * torch.linalg.vector_norm(setting.combiner[0]) ** 2)
+        assert torch.allclose(setting.seen["eavesdropper"][0, here], told.sqrt(), rtol=1e-9)
+
+
 @pytest.mark.parametrize("scheme", POWER)
 @pytest.mark.parametrize("axis", ["selection", "aligned"])
 def test_the_mean_is_over_those_who_are_scheduled(scheme, axis):

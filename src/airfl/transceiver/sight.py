@@ -275,7 +275,8 @@ def eavesdropper_sight(
         nothing, told = torch.zeros(len(paths), dtype=torch.float64), gains.real if leaks else None
         return _sight(torch.diag(nothing + 1.0), torch.diag(nothing), nothing, edges, honest, told, share=share)
     if per_symbol > 1:
-        both = torch.cat([paths, torch.ones(len(paths), 1, dtype=paths.dtype)], dim=-1)
+        heard = torch.ones_like(gains) if exact else gains
+        both = torch.cat([paths, heard.to(paths.dtype).unsqueeze(-1)], dim=-1)
         noise = torch.full((both.shape[1],), 0.5 * her_noise, dtype=torch.float64)
         noise[-1] = 0.5 * noise_power
         return _sight(
