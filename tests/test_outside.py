@@ -355,3 +355,14 @@ def test_a_run_goes_on_with_the_same_parts_only(tiny, tmp_path):
     (tmp_path / "mine_too.py").write_text("a = 2\n")
     assert code_of(["mine_too:a"]) != before
     assert EXAMPLES.is_dir()
+
+
+@pytest.mark.parametrize("name", ["power-mse", "tci", "park2023"])
+def test_no_cover_is_left_out_where_a_policy_has_no_room_for_it(tiny, name):
+    config = tiny.replace({"scheme.names": [name], "scheme.encoder": "tests.test_outside:Hides", "system.rounds": 1})
+    with pytest.raises(airfl.InputError, match="leaves no room for them"):
+        airfl.run(config)
+
+
+class Hides(ClipWithNoise):
+    """Ours by another name."""

@@ -215,7 +215,13 @@ def require_compatible(config: Config, scheme: Scheme, grid: Grid | None) -> Non
         grid: how a round is cut; None without a radio link.
     """
     on = config.axes() if grid is None else config.axes(grid.count, grid.bands)
-    if found := conflicts([(f"scheme `{scheme.name}`", scheme.traits)], on):
+    found = conflicts([(f"scheme `{scheme.name}`", scheme.traits)], on)
+    if scheme.encoder.cover != "nothing" and isinstance(scheme.policy, DesigningPolicy | FillUp):
+        found.append(
+            f"scheme `{scheme.name}` has an encoder that hides devices in noise or masks of their own, and a policy that "
+            "leaves no room for them; leave one of them out"
+        )
+    if found:
         raise InputError(listed("the configuration", found))
 
 
