@@ -218,7 +218,7 @@ def require_compatible(config: Config, scheme: Scheme, grid: Grid | None) -> Non
     found = conflicts([(f"scheme `{scheme.name}`", scheme.traits)], on)
     if scheme.encoder.cover != "nothing" and isinstance(scheme.policy, DesigningPolicy | FillUp):
         found.append(
-            f"scheme `{scheme.name}` has an encoder that hides devices in noise or masks of their own, and a policy that "
+            f"scheme `{scheme.name}` has an encoder that hides devices in noise of their own, and a policy that "
             "leaves no room for them; leave one of them out"
         )
     if found:
